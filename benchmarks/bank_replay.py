@@ -33,7 +33,7 @@ CONFIG = dataclasses.replace(
 def searches(questions):
     """`(tables, key) -> decisions` of some batches of searches, without learning."""
     actor = learners.make_actor(len(CONFIG.cats.actions), CONFIG.actor_hidden)
-    strategy = search.cats(learners.make_policy(actor.apply, "sample"), CONFIG.cats)
+    strategy = search.cats.cats(learners.make_policy(actor.apply, "sample"), CONFIG.cats)
 
     play = learners.make_episodes(
         strategy,

@@ -166,7 +166,7 @@ def _compilation_table(config: Config, console: rich.console.Console) -> rich.ta
 def _strategy(name: str, seed: int) -> tuple[search.Strategy, oracle.Rules, Any, Any]:
     if name == "beam":
         return search.beam(), oracle.Rules("beam"), (), None
-    config = search.PAPER
+    config = search.cats.PAPER
     network = learners.make_actor(len(config.actions))
     params = network.init(jax.random.key(seed))
     # A fresh actor's last layer is near zero; scaled up, nodes differ in what they choose.
@@ -183,7 +183,7 @@ def _strategy(name: str, seed: int) -> tuple[search.Strategy, oracle.Rules, Any,
         (np.asarray(layer["kernel"]), np.asarray(layer["bias"]))
         for layer in jax.tree.leaves(params, is_leaf=lambda node: "kernel" in node)
     ]
-    return search.cats(policy, config), rules, params, layers
+    return search.cats.cats(policy, config), rules, params, layers
 
 
 # The core
@@ -299,8 +299,8 @@ def _time_core(
 def _recorder(strategy: search.Strategy) -> search.Recorder:
     """What makes transitions of the strategy's decisions, if it takes any."""
     if strategy.config is None:
-        return search.OUTPUTS
-    return search.decision_recorder(strategy.config.reward.discount)
+        return search.loop.OUTPUTS
+    return search.cats.decision_recorder(strategy.config.reward.discount)
 
 
 # Compilation

@@ -47,7 +47,7 @@ from cats_jax import datasets, world
 from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.family import choose_format
@@ -61,7 +61,7 @@ from cats_jax.specs.recipe import PrmSpec, StrategySpec
 
 POLICY, PRM = "weak", world.PRM_NAMES[0]
 MAX_DEPTH, MAX_STEP_TOKENS, MAX_ANSWER_TOKENS = 10, 32, 64
-FACTOR = 4  # M of beam search
+EXPANSION = 4  # M of beam search
 
 BARE, BARE_SCORED = "bare generate", "bare generate, classify"
 
@@ -237,7 +237,7 @@ class Bare:
 def searcher(
     name: str, policy: EngineGenerator, scorer: StepScorer, num_candidates: int, in_flight: int
 ) -> Searcher:
-    options = (("factor", FACTOR),) if name == "beam" else ()
+    options = (("expansion", EXPANSION),) if name == "beam" else ()
     strategy, params, price, *_ = build_strategy(StrategySpec(name, options=options))
     return Searcher(
         policy=policy,
@@ -294,17 +294,17 @@ def published(
         bare.tokenizer,
         texts,
         num_candidates=num_candidates,
-        factor=FACTOR,
+        expansion=EXPANSION,
         max_depth=MAX_DEPTH,
         max_step_tokens=MAX_STEP_TOKENS,
     )
-    judge = BoxedIntegerJudge()
+    grader = BoxedIntegerGrader()
 
     def measure() -> Measured:
         texts.computed = search.engine.generated = 0
         with meter() as used:
             answers = [search.answer(question.text) for question in bare.asked.questions]
-        found = [judge.extract([answer]) for answer in answers]
+        found = [grader.extract([answer]) for answer in answers]
         gold = [bare.asked.answers[question.id] for question in bare.asked.questions]
         right = sum(one == other for one, other in zip(found, gold, strict=True))
         return Measured(search.engine.generated, texts.computed, right, *used)

@@ -1,4 +1,4 @@
-"""Agreement of the judge with labelled pairs, beside plain math-verify, and its speed.
+"""Agreement of the grader with labelled pairs, beside plain math-verify, and its speed.
 
     python benchmarks/grading.py [--data FOLDER] [--pairs 3000] [--workers 2]
 
@@ -30,7 +30,7 @@ from rich.table import Table
 
 from cats_jax.commands.terminal import make_console
 from cats_jax.datasets import read_questions
-from cats_jax.grading import MathJudge, given_answer
+from cats_jax.grading import MathGrader, given_answer
 from cats_jax.grading.canonical import canonical
 from cats_jax.grading.plain_numbers import plain_number
 from cats_jax.reporting.printing import show_table
@@ -64,15 +64,15 @@ def main() -> None:
     options = parser.parse_args()
     console = make_console()
     pairs = [*written_pairs(), *(made_pairs(options.data) if options.data else ())]
-    with MathJudge(workers=options.workers) as judge:
-        graded = grade(judge, pairs)
+    with MathGrader(workers=options.workers) as grader:
+        graded = grade(grader, pairs)
         for name in dict.fromkeys(pair.source for pair in pairs):
             chosen = [(p, v) for p, v in zip(pairs, graded, strict=True) if p.source == name]
             plain = [math_verify(pair) for pair, _ in chosen]
             show_table(console, _table(name, chosen, plain))
         if options.list:
-            for pair, verdict in zip(pairs, graded, strict=True):
-                if verdict != pair.same:
+            for pair, found in zip(pairs, graded, strict=True):
+                if found != pair.same:
                     console.print(pair, markup=False)
     measure_speed(console, options.workers, pairs, options.pairs)
 
@@ -97,10 +97,10 @@ def made_pairs(folder: pathlib.Path) -> Iterable[Pair]:
                 yield Pair(layout, kind, text, gold, False)
 
 
-def grade(judge: MathJudge, pairs: list[Pair]) -> list[bool]:
-    """Verdicts in order, as many at a time as there are workers."""
-    with ThreadPoolExecutor(judge.workers) as pool:
-        return list(pool.map(lambda pair: judge.grade(pair.prediction, pair.gold).correct, pairs))
+def grade(grader: MathGrader, pairs: list[Pair]) -> list[bool]:
+    """Grades in order, as many at a time as there are workers."""
+    with ThreadPoolExecutor(grader.workers) as pool:
+        return list(pool.map(lambda pair: grader.grade(pair.prediction, pair.gold).correct, pairs))
 
 
 def math_verify(pair: Pair) -> bool:
@@ -117,8 +117,8 @@ def measure_speed(console: Console, workers: int, pairs: list[Pair], count: int)
     for name, group in (("all pairs", pairs), ("pairs that math-verify must compare", parsed)):
         sample = random.Random(0).sample(group, min(count, len(group)))
         started = time.perf_counter()
-        with MathJudge(workers=workers) as judge:
-            grade(judge, sample)
+        with MathGrader(workers=workers) as grader:
+            grade(grader, sample)
         seconds = time.perf_counter() - started
         console.print(
             f"{name}: {len(sample)} in {seconds:.1f} s with {workers} workers; at this rate "
@@ -145,9 +145,9 @@ def _table(name: str, graded: list[tuple[Pair, bool]], plain: list[bool]) -> Tab
         table.add_column(column, justify="right", no_wrap=True)
     for label, same in (("the same", True), ("another answer", False)):
         counts: Counter[str] = Counter()
-        for (pair, verdict), other in zip(graded, plain, strict=True):
+        for (pair, grade), other in zip(graded, plain, strict=True):
             if pair.same == same:
-                counts.update(["all", *["ours"] * (verdict == same), *["plain"] * (other == same)])
+                counts.update(["all", *["ours"] * (grade == same), *["plain"] * (other == same)])
         table.add_row(label, str(counts["all"]), _share(counts, "ours"), _share(counts, "plain"))
     return table
 

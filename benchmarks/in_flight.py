@@ -25,7 +25,7 @@ from cats_jax.commands.terminal import make_console
 from cats_jax.evaluation.evaluate import evaluate, prepare
 from cats_jax.evaluation.runners import LocalRunner
 from cats_jax.evaluation.wall_times import WallTimes
-from cats_jax.grading.verdict import default_judge
+from cats_jax.grading.graders import default_grader
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import parse_recipe
@@ -71,7 +71,7 @@ def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float,
     with tempfile.TemporaryDirectory() as folder:
         evaluation = prepare(recipe, models)
         times = WallTimes()
-        runner = LocalRunner(recipe, models, default_judge(recipe.questions), times)
+        runner = LocalRunner(recipe, models, default_grader(recipe.questions), times)
         processor = time.process_time()
         evaluate(evaluation, models, pathlib.Path(folder), runner=runner)
     return times.searching, time.process_time() - processor

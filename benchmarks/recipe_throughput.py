@@ -33,7 +33,7 @@ from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.loading import load_questions
 from cats_jax.datasets.question_set import QuestionSet
-from cats_jax.grading.verdict import default_judge, grade_answer
+from cats_jax.grading.graders import default_grader, grade_answer
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.printing import show_table
@@ -138,14 +138,14 @@ def whole_search(
         max_depth=recipe.max_depth,
         in_flight=len(asked.questions),
     )
-    judge = default_judge(recipe.questions)
+    grader = default_grader(recipe.questions)
 
     def measure() -> Measured:
         with meter() as used:
             results = search.run(asked.questions)
         ledgers = [result.ledger for result in results]
         right = [
-            grade_answer(judge, each.answer, asked.answers[each.question.id], None).correct
+            grade_answer(grader, each.answer, asked.answers[each.question.id], None).correct
             for each in results
         ]
         generated = sum(ledger.generated for ledger in ledgers)

@@ -41,7 +41,7 @@ from cats_jax import datasets, world
 from cats_jax.commands.terminal import make_console
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.source import ModelFolders
@@ -52,7 +52,7 @@ from cats_jax.specs.recipe import PrmSpec, StrategySpec
 POLICY, PRM = "weak", world.PRM_NAMES[0]
 MAX_DEPTH, MAX_STEP_TOKENS = 10, 32
 MAX_ANSWER_TOKENS = 160  # one request is enough for most answers, and fits in the context
-FACTOR = 4  # M of beam search
+EXPANSION = 4  # M of beam search
 STRATEGIES = ("majority", "best_of_n", "beam", "particle_filtering")
 REPEATED = ("beam", "particle_filtering")
 """Searches whose requests are sent again alone."""
@@ -122,7 +122,7 @@ def rounds(
 def searcher(
     name: str, policy: StepGenerator, scorer: StepScorer, num_candidates: int, in_flight: int
 ) -> Searcher:
-    options = (("factor", FACTOR),) if name == "beam" else ()
+    options = (("expansion", EXPANSION),) if name == "beam" else ()
     strategy, params, price, *_ = build_strategy(StrategySpec(name, options=options))
     return Searcher(
         policy=policy,
@@ -167,7 +167,7 @@ def its_hub(folder: pathlib.Path, url: str, scorer: StepScorer, num_candidates: 
         POLICY,
         TextScorer(scorer),
         num_candidates=num_candidates,
-        factor=FACTOR,
+        expansion=EXPANSION,
         max_depth=MAX_DEPTH,
         max_step_tokens=MAX_STEP_TOKENS,
         max_answer_tokens=MAX_ANSWER_TOKENS,
@@ -188,7 +188,7 @@ def published(peer: ItsHub, name: str, asked: QuestionSet, in_flight: int) -> Ca
 
 
 def extract(text: str) -> str:
-    return BoxedIntegerJudge().extract([text]) or ""
+    return BoxedIntegerGrader().extract([text]) or ""
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from cats_jax import world
 from cats_jax.evaluation.evaluate import evaluate, prepare
 from cats_jax.evaluation.runners import LocalRunner
 from cats_jax.evaluation.wall_times import WallTimes
-from cats_jax.grading.verdict import default_judge
+from cats_jax.grading.graders import default_grader
 from cats_jax.models.source import ModelFolders
 from cats_jax.specs.recipe import parse_recipe
 
@@ -73,12 +73,14 @@ def measure(
             "questions": {"world": "validation", "count": options.questions},
         }
     )
-    models, judge = ModelFolders(), default_judge(recipe.questions)
+    models, grader = ModelFolders(), default_grader(recipe.questions)
     times = WallTimes()
-    runner = kind(recipe, models, judge, times)
+    runner = kind(recipe, models, grader, times)
     started, processor = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        evaluate(prepare(recipe, models), models, pathlib.Path(folder), judge=judge, runner=runner)
+        evaluate(
+            prepare(recipe, models), models, pathlib.Path(folder), grader=grader, runner=runner
+        )
     inside = times.parts["policy inside"] + times.parts["prm inside"]
     return time.perf_counter() - started, time.process_time() - processor, inside
 

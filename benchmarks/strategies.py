@@ -47,10 +47,12 @@ def main(num_candidates: int = 16, only: tuple[str, ...] = ()) -> None:
         *("strategy", "candidates", "ticks", "µs per candidate", "of beam's", "µs per tick"),
         title=f"search core, N = {num_candidates}, {QUESTIONS} questions, one core",
     )
-    names = ["beam", *(name for name in only or search.strategies if name != "beam")]
+    names = ["beam", *(name for name in only or search.methods.DEFAULTS if name != "beam")]
     yardstick = 0.0
     for name in names:
-        seconds, candidates, num_ticks = _whole_searches(search.strategies[name], num_candidates)
+        seconds, candidates, num_ticks = _whole_searches(
+            search.methods.DEFAULTS[name], num_candidates
+        )
         each = 1e6 * seconds / candidates
         yardstick = yardstick or each
         table.add_row(

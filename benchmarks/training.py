@@ -40,7 +40,7 @@ CONFIG = dataclasses.replace(
     num_episodes=32,
 )
 CATS = CONFIG.cats
-WIDTH = NUM_CANDIDATES // CATS.factor
+WIDTH = NUM_CANDIDATES // CATS.expansion
 SPARSITY = (math.log10(0.1), math.log10(0.2))
 
 
@@ -85,7 +85,7 @@ class Loop:
     def __init__(self, seed: int):
         torch.manual_seed(seed)
         self.rng = random.Random(seed)
-        size = len(search.FEATURE_NAMES)
+        size = len(search.cats.FEATURE_NAMES)
         self.actor = _mlp(size, 128, len(CATS.actions))
         self.critic = _mlp(size, 256, 1)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), 1e-3)
@@ -166,7 +166,7 @@ class Loop:
             *SPARSITY,
         ]
         # The features that the paper does not have are 0, as in the graph.
-        return torch.tensor(values + [0.0] * (len(search.FEATURE_NAMES) - len(values)))
+        return torch.tensor(values + [0.0] * (len(search.cats.FEATURE_NAMES) - len(values)))
 
     def logits(self, features, available):
         return self.actor(features).masked_fill(self.num_extra > available, -1e9)

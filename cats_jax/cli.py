@@ -11,7 +11,9 @@ import errno
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import tyro
 
@@ -39,6 +41,7 @@ from .commands.train import train
 from .compiled_programs import cache_environment
 from .errors import BadInputError, ModelContractError, RunStoppedError, other_release
 from .reporting.plain_text import printable
+from .storage.former_names import FormerNameWarning
 from .storage.reading import reason
 from .version import __version__
 
@@ -80,6 +83,8 @@ _ENVIRONMENT = {
 _TRACEBACK = "CATS_JAX_TRACEBACK"
 """Environment variable that lets an unforeseen error through, with its traceback."""
 
+_USUAL_FORMAT = warnings.formatwarning
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, a full quota, or a file larger than the limit."""
 
@@ -88,7 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: run one command and end the process with its exit code."""
     for name, value in (_ENVIRONMENT | cache_environment()).items():
         os.environ.setdefault(name, value)
+    warnings.formatwarning = _formatted
     sys.exit(run(arguments))
+
+
+def _formatted(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: Any = None
+) -> str:
+    """A warning about a user's file as one line; other warnings as Python shows them."""
+    if issubclass(category, FormerNameWarning):
+        return f"cats-jax: warning: {printable(str(message))}\n"
+    return _USUAL_FORMAT(message, category, filename, lineno, line)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

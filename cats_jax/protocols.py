@@ -1,4 +1,4 @@
-"""Protocols of the policy, the PRM and the judge of answers, and the values they exchange.
+"""Protocols of the policy, the PRM and the grader of answers, and the values they exchange.
 
 Everything is batched: one call of a policy carries the requests of many questions, one call of a
 PRM the paths of many questions. The driver never calls one object twice at the same time. A path
@@ -403,7 +403,7 @@ class AnswerScorer(StepScorer, Protocol):
         ...
 
 
-class AnswerJudge(Protocol):
+class AnswerGrader(Protocol):
     """Decides which answers are the same; sees no gold answer during a search."""
 
     def extract(self, steps: Sequence[str]) -> str | None:

@@ -50,7 +50,7 @@ class A2C:
         self,
         model: ActorCritic,
         state: LearnerState,
-        transitions: search.Transition,
+        transitions: search.cats.Transition,
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
@@ -71,7 +71,7 @@ class A2C:
 def _one_by_one(
     model: ActorCritic,
     state: LearnerState,
-    transitions: search.Transition,
+    transitions: search.cats.Transition,
     entropy_weight: Float[Array, ""],
 ) -> tuple[LearnerState, Metrics]:
     rows = pack(transitions.weight_t > 0.0)

@@ -42,7 +42,7 @@ class ActorCritic(NamedTuple):
 
     actor: Network
     critic: Network
-    actions: search.ActionTable
+    actions: search.cats.ActionTable
     optimizer: optax.GradientTransformation
 
     def init(self, key: jax.Array) -> LearnerState:

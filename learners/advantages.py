@@ -14,7 +14,7 @@ from .losses import td_error
 from .networks import Network
 
 
-def td_errors(critic: Network, params: Any, block: search.Transition) -> Float[Array, " N"]:
+def td_errors(critic: Network, params: Any, block: search.cats.Transition) -> Float[Array, " N"]:
     """The TD error of each of N transitions; gradients reach the value of the first state only.
 
     Args:

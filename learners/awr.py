@@ -48,7 +48,7 @@ class AWR:
         self,
         model: ActorCritic,
         state: LearnerState,
-        transitions: search.Transition,
+        transitions: search.cats.Transition,
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:

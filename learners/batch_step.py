@@ -19,7 +19,7 @@ from .types import LearnerState, Metrics
 def batch_step(
     model: ActorCritic,
     state: LearnerState,
-    transitions: search.Transition,
+    transitions: search.cats.Transition,
     entropy_weight: Float[Array, ""],
     *,
     actor_loss: Callable[[Float[Array, " N"], Float[Array, " N"]], Float[Array, " N"]],
@@ -44,7 +44,7 @@ def batch_step(
         )
         shift, scale = moments(td, transitions.weight_t, total)
 
-    def of_block(block: search.Transition) -> tuple[Any, Any, Metrics]:
+    def of_block(block: search.cats.Transition) -> tuple[Any, Any, Metrics]:
         return model.gradients(
             state,
             Decisions(block.features_tm1, block.available_tm1, block.action_tm1),

@@ -34,7 +34,7 @@ class Played(NamedTuple):
     Attributes:
         ticks: records of `episode_recorder`, `[steps, num_phases, B, ...]`; zeros after the end of
             a search. Nothing is learned from a search whose records are all zeros.
-        price: price of a unit of cost, see `search.CatsConfig.charge`.
+        price: price of a unit of cost, see `search.cats.CatsConfig.cost_unit`.
         correct: whether the answer is right.
         candidates: number of candidates sampled.
     """
@@ -57,9 +57,9 @@ def make_episodes(
     """A pure function that runs a batch of searches.
 
     Its signature is `(policy params, tables, keys [Q], N i32[Q], prices f32[Q], rates) -> (Episode
-    [B], Outcome)`. The rates are those of `Context.prm_rate`: f32[Q] or one for all, 1 by default.
-    Question q depends only on its key, N, price and rate, not on policy or capacity, so that
-    several policies can be compared on the same questions. Episode b belongs to question b //
+    [B], Outcome)`. The rates are those of `Context.prm_token_cost`: f32[Q] or one for all, 1 by
+    default. Question q depends only on its key, N, price and rate, not on policy or capacity, so
+    that several policies can be compared on the same questions. Episode b belongs to question b //
     rollouts.
 
     Args:
@@ -70,8 +70,8 @@ def make_episodes(
         terminal_weight: reward of a right answer.
         rollouts: searches per question, each with its own random numbers; B = Q * rollouts.
     """
-    config: search.CatsConfig = strategy.config
-    recorder = episode_recorder(config.reward.discount, config.charge)
+    config: search.cats.CatsConfig = strategy.config
+    recorder = episode_recorder(config.reward.discount, config.cost_unit)
 
     def begin(
         task: search.Task, num_candidates: jax.Array, price: jax.Array, rate: jax.Array
@@ -81,7 +81,7 @@ def make_episodes(
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=task.max_depth,
-            context=task.context._replace(price=price, prm_rate=rate),
+            context=task.context._replace(price=price, prm_token_cost=rate),
             capacity=capacity,
             frontier_capacity=strategy.width(capacity),
             depth_capacity=max_depth,
@@ -115,7 +115,7 @@ def make_episodes(
         )
         answers = jax.vmap(lambda state: search.answer(params, state, strategy=strategy))(end)
         correct = jax.vmap(_is_right)(end.finished.answer, answers, tasks.right_answer)
-        if config.charge == "tokens":
+        if config.cost_unit == "tokens":
             prompts = tasks.prompt_tokens.astype(jnp.float32) * rates / 1000.0
             ticks = _with_prompts(ticks, prompts, config.score_base)
         played = Played(ticks, prices, correct, end.spent)
@@ -178,12 +178,12 @@ def _with_prompts(ticks: Episode, prompts: jax.Array, score_base: bool) -> Episo
     return ticks.replace(cost=ticks.cost + jnp.where(asks & (so_far == 1), prompts, 0.0))
 
 
-def _cost(tick: search.Tick, charge: str) -> jax.Array:
+def _cost(tick: search.Tick, cost_unit: str) -> jax.Array:
     """Cost of a tick, in units of 100 candidates or of 1000 tokens of the policy."""
-    if charge == "candidates":
+    if cost_unit == "candidates":
         return jnp.sum(tick.output.num_samples, dtype=jnp.int32).astype(jnp.float32) / 100.0
     tokens = search.costs.tick_tokens(tick)
-    read = tokens.read.astype(jnp.float32) * tick.before.context.prm_rate
+    read = tokens.read.astype(jnp.float32) * tick.before.context.prm_token_cost
     return (tokens.sampled.astype(jnp.float32) + read) / 1000.0
 
 
@@ -205,15 +205,15 @@ def _in_decisions(ticks: Episode) -> Episode:
 
 
 @functools.cache
-def episode_recorder(discount: float, charge: str = "candidates") -> search.Recorder:
+def episode_recorder(discount: float, cost_unit: str = "candidates") -> search.Recorder:
     """A recorder of one-tick `Episode`s: decisions, transitions, and the moves of paths.
 
     Args:
         discount: gamma, in [0, 1], of transitions to another decision.
-        charge: what the price applies to, see `search.CatsConfig`. The recorded tokens leave out
-            the question, which the PRM reads at its first call.
+        cost_unit: what the price applies to, see `search.cats.CatsConfig`. The recorded tokens
+            leave out the question, which the PRM reads at its first call.
     """
-    decisions = search.decision_recorder(discount)
+    decisions = search.cats.decision_recorder(discount)
 
     def record(memory: Any, tick: search.Tick) -> tuple[Any, Episode]:
         memory, made = decisions.record(memory, tick)
@@ -224,7 +224,7 @@ def episode_recorder(discount: float, charge: str = "candidates") -> search.Reco
         return memory, Episode(
             decision=made.decision,
             transition=made.transition,
-            cost=_cost(tick, charge),
+            cost=_cost(tick, cost_unit),
             source=jnp.where(step_ended, after.frontier.parent, slots),
             holds=made.pending.valid,
             ends=jnp.zeros_like(slots).at[output.ended].add(has_ended),

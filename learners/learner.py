@@ -75,7 +75,7 @@ class Learner(NamedTuple):
 def make_learner(
     actor: Network,
     critic: Network,
-    actions: search.ActionTable,
+    actions: search.cats.ActionTable,
     config: LearnerConfig,
     num_updates: int | None = None,
 ) -> Learner:
@@ -100,7 +100,7 @@ def make_learner(
 
     def update(
         state: LearnerState,
-        transitions: search.Transition,
+        transitions: search.cats.Transition,
         entropy_weight: float | Float[Array, ""] = 0.0,
         key: jax.Array | None = None,
     ) -> tuple[LearnerState, Metrics]:

@@ -33,7 +33,7 @@ class Network(NamedTuple):
 def make_actor(
     num_actions: int,
     hidden: tuple[int, ...] = (128, 128),
-    num_features: int = len(search.FEATURE_NAMES),
+    num_features: int = len(search.cats.FEATURE_NAMES),
 ) -> Network:
     """The actor, a network whose result is the logits f32[N, A] before illegal actions are masked.
 
@@ -50,7 +50,7 @@ def make_actor(
 
 @functools.cache
 def make_critic(
-    hidden: tuple[int, ...] = (256, 256), num_features: int = len(search.FEATURE_NAMES)
+    hidden: tuple[int, ...] = (256, 256), num_features: int = len(search.cats.FEATURE_NAMES)
 ) -> Network:
     """The critic, a network whose result is the values f32[N] of nodes.
 

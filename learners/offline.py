@@ -21,7 +21,7 @@ _ROWS_PER_QUESTION = 16
 
 def make_offline(
     config: TrainConfig,
-) -> Callable[[jax.Array, search.Transition], tuple[LearnerState, Metrics]]:
+) -> Callable[[jax.Array, search.cats.Transition], tuple[LearnerState, Metrics]]:
     """The function `train(key, table) -> (state, metrics [I])`; pure, consumes the key.
 
     It makes `config.num_iterations` updates, each on `16 * config.num_episodes` rows of the table,
@@ -45,7 +45,7 @@ def make_offline(
     )
     batch = _ROWS_PER_QUESTION * config.num_episodes
 
-    def train(key: jax.Array, table: search.Transition) -> tuple[LearnerState, Metrics]:
+    def train(key: jax.Array, table: search.cats.Transition) -> tuple[LearnerState, Metrics]:
         size = table.weight_t.shape[0]
 
         def iterate(

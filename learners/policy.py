@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from search import Observation, Policy
+from search.cats import Observation, Policy
 
 ILLEGAL_LOGIT = -1e9
 """Logit of illegal actions. It is finite, so that 0 times it is 0 in entropies and gradients."""

@@ -58,7 +58,7 @@ class PPO:
         self,
         model: ActorCritic,
         state: LearnerState,
-        transitions: search.Transition,
+        transitions: search.cats.Transition,
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
@@ -97,7 +97,7 @@ class PPO:
         model: ActorCritic,
         state: LearnerState,
         rows: Rows,
-        transitions: search.Transition,
+        transitions: search.cats.Transition,
         total: Float[Array, ""],
     ) -> _Experience:
         """Quantities of `M` transitions, computed with the parameters before the update."""

@@ -38,7 +38,7 @@ def path_returns(
     values: Float[Array, "D S"],
     gae_lambda: float,
     num_steps: int | None = None,
-) -> search.Transition:
+) -> search.cats.Transition:
     """The episode's transitions with the lambda-return as reward, and discount 0.
 
     The bonus is added where a path or the search ends, as in `add_terminal_reward`.
@@ -105,7 +105,7 @@ def question_returns(
     values: Float[Array, "D S"],
     gae_lambda: float,
     num_steps: int | None = None,
-) -> search.Transition:
+) -> search.cats.Transition:
     """One row per decision, with its question's lambda-return as reward, and discount 0.
 
     The reward of a tick is minus the price of the whole search's cost from this tick until the next
@@ -140,7 +140,7 @@ def question_returns(
     end = jnp.full((num_kept,), episode.bonus, jnp.float32)
     targets = lax.scan(backwards, end, (costs, value, decides), reverse=True)[1]
     return _flat(
-        search.Transition(
+        search.cats.Transition(
             features_tm1=decision.features,
             available_tm1=decision.available,
             action_tm1=decision.action,
@@ -153,14 +153,14 @@ def question_returns(
     )
 
 
-def one_step(episode: Episode) -> search.Transition:
+def one_step(episode: Episode) -> search.cats.Transition:
     """The episode's transitions for one-step TD, with the bonus where a path or the search ends."""
     return _flat(add_terminal_reward(episode.transition, episode.bonus))
 
 
 def add_terminal_reward(
-    transition: search.Transition, bonus: Float[Array, ""]
-) -> search.Transition:
+    transition: search.cats.Transition, bonus: Float[Array, ""]
+) -> search.cats.Transition:
     """Add `bonus` to the reward wherever a path or the search ended (discount 0)."""
     ends = (transition.discount_t == 0.0) & (transition.weight_t > 0.0)
     return transition.replace(reward_t=transition.reward_t + jnp.where(ends, bonus, 0.0))
@@ -171,7 +171,7 @@ def _mean(values: Float[Array, "D S"], valid: Bool[Array, "D S"]) -> Float[Array
     return jnp.sum(jnp.where(valid, values, 0.0), axis=1) / count
 
 
-def _flat(rows: search.Transition) -> search.Transition:
+def _flat(rows: search.cats.Transition) -> search.cats.Transition:
     return jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[2:])), rows)
 
 

@@ -25,9 +25,9 @@ class TrainConfig:
         critic_hidden: widths of the critic's hidden layers.
         reward: "paper": reward of a decision from the scores of its children; the return is along
             the paths below it, see `learners.path_returns`. "outcome": terminal_weight * correct
-            - price * cost of the whole question, see `search.CatsConfig.charge`; the return of a
-            decision counts the cost from its tick on, see `learners.question_returns`. "outcome"
-            also learns from decisions without surviving children.
+            - price * cost of the whole question, see `search.cats.CatsConfig.cost_unit`; the return
+            of a decision counts the cost from its tick on, see `learners.question_returns`.
+            "outcome" also learns from decisions without surviving children.
         gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
             paper, 1 Monte Carlo. A return minus the critic's value is the generalised advantage
             estimate of Schulman et al. 2016, hence the name.
@@ -38,8 +38,8 @@ class TrainConfig:
         prices: prices of a unit of cost (100 candidates or 1000 tokens), in units of a right
             answer. Each question draws one of them uniformly, and the policy sees it. For "outcome"
             only; the paper's reward has its own cost.
-        prm_rates: cost of a PRM token relative to a policy token; drawn and seen like the prices.
-            For `cats.charge="tokens"` only.
+        prm_token_costs: cost of a PRM token relative to a policy token; drawn and seen like the
+            prices. For `cats.cost_unit="tokens"` only.
         default_price: default price of searches with the trained controller.
         entropy_weight: weight of the entropy bonus in the first iteration; falls linearly to 0.
         num_candidates: values of N, drawn uniformly for every question.
@@ -55,7 +55,7 @@ class TrainConfig:
         ValueError: a value is out of range, or has no effect together with the other values.
     """
 
-    cats: search.CatsConfig = search.PAPER
+    cats: search.cats.CatsConfig = search.cats.PAPER
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     actor_hidden: tuple[int, ...] = (128, 128)
     critic_hidden: tuple[int, ...] = (256, 256)
@@ -64,7 +64,7 @@ class TrainConfig:
     num_steps: int | None = None
     terminal_weight: float = 0.0
     prices: tuple[float, ...] = (0.0,)
-    prm_rates: tuple[float, ...] = (1.0,)
+    prm_token_costs: tuple[float, ...] = (1.0,)
     default_price: float = 0.0
     entropy_weight: float = 0.0
     num_candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
@@ -97,10 +97,14 @@ class TrainConfig:
             raise ValueError(f"default_price must be a number >= 0, got {self.default_price}")
         if not self.prices or not all(0.0 <= price < math.inf for price in self.prices):
             raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
-        if not self.prm_rates or not all(0.0 <= rate < math.inf for rate in self.prm_rates):
-            raise ValueError(f"prm_rates must be numbers >= 0, got {self.prm_rates}")
-        if self.prm_rates != (1.0,) and self.cats.charge != "tokens":
-            raise ValueError("prm_rates needs cats.charge='tokens': candidates have no PRM tokens")
+        if not self.prm_token_costs or not all(
+            0.0 <= rate < math.inf for rate in self.prm_token_costs
+        ):
+            raise ValueError(f"prm_token_costs must be numbers >= 0, got {self.prm_token_costs}")
+        if self.prm_token_costs != (1.0,) and self.cats.cost_unit != "tokens":
+            raise ValueError(
+                "prm_token_costs needs cats.cost_unit='tokens': candidates have no PRM tokens"
+            )
         if self.reward == "paper" and any(self.prices):
             raise ValueError("prices needs reward='outcome'; 'paper' has cats.reward.cost")
         if self.terminal_weight > 0.0 and self.reward == "paper" and not self.cats.reward.discount:
@@ -115,10 +119,11 @@ class TrainConfig:
 
     def _check_sizes(self) -> None:
         if not self.num_candidates or not all(
-            1 <= value <= search.MAX_CANDIDATES for value in self.num_candidates
+            1 <= value <= search.state.MAX_CANDIDATES for value in self.num_candidates
         ):
             raise ValueError(
-                f"num_candidates must be in 1..{search.MAX_CANDIDATES}, got {self.num_candidates}"
+                f"num_candidates must be in 1..{search.state.MAX_CANDIDATES}, got "
+                f"{self.num_candidates}"
             )
         if any(width < 1 for width in (*self.actor_hidden, *self.critic_hidden)):
             raise ValueError(
@@ -146,7 +151,7 @@ a share of N and the action table are our choice. The controller collapsed to on
 seed trained on a step bank."""
 
 CATS = TrainConfig(
-    cats=search.CATS,
+    cats=search.cats.CATS,
     learner=LearnerConfig(
         PPO(clip=0.2, num_epochs=4, num_minibatches=4, normalize_advantages=True),
         learning_rate=1e-3,
@@ -169,7 +174,7 @@ other searches of the question. Smaller networks learn as well, several times fa
 
 CATS_TOKENS = dataclasses.replace(
     CATS,
-    cats=search.CATS_TOKENS,
+    cats=search.cats.CATS_TOKENS,
     learner=dataclasses.replace(CATS.learner, anneal=True),
     prices=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     default_price=0.1,
@@ -177,7 +182,7 @@ CATS_TOKENS = dataclasses.replace(
 )
 """Our controller with prices per 1000 tokens, and a learning rate that falls to 0."""
 
-SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.SELECTIVE, prm_rates=(1.0, 4.0))
+SELECTIVE = dataclasses.replace(CATS_TOKENS, cats=search.cats.SELECTIVE, prm_token_costs=(1.0, 4.0))
 """A controller that decides when to call the PRM, at prices per 1000 tokens."""
 
 CLONE = dataclasses.replace(

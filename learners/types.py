@@ -37,8 +37,8 @@ class Episode(struct.PyTreeNode):
     Decide ticks are those in which the policy is called, in order of time.
     """
 
-    decision: search.Decision  # [D, S]
-    transition: search.Transition  # [D, 2 S]; rows 0..S-1: into the decision of that slot
+    decision: search.cats.Decision  # [D, S]
+    transition: search.cats.Transition  # [D, 2 S]; rows 0..S-1: into the decision of that slot
     cost: jax.Array  # f32[D]; from this tick on until the next one, in units of the price
     source: jax.Array  # i32[D, S]; slot, within the tick, of the path that is in this slot after it
     holds: jax.Array  # bool[D, S]; that path continues; its decision has no successor yet

@@ -20,7 +20,7 @@
 # ```
 #
 # Here they are put together by hand, then with `lax.scan` and `vmap` around a simulator that was
-# fitted to the embedded world, and then with parts of our own: another judge, another controller.
+# fitted to the embedded world, and then with parts of our own: another PRM, another controller.
 # No language model runs in this notebook.
 
 # %%
@@ -46,13 +46,13 @@ print("PRMs:", ", ".join(names["prms"]), "| levels:", names["levels"])
 # %% [markdown]
 # ## One search by hand
 #
-# A question of level 3, judged by the PRM `exact`, searched by a beam with $N=8$ candidates per
+# A question of level 3, scored by the PRM `exact`, searched by a beam with $N=8$ candidates per
 # step of which two paths are kept.
 
 # %%
 EXACT, LEVEL = names["prms"].index("exact"), 2  # level 3: the tables count from 0
 task = simulation.question(world, jax.random.key(3), level=LEVEL, prm=EXACT)
-strategy = search.beam(factor=4)
+strategy = search.beam(expansion=4)
 expand = simulation.simulator(CAPACITY)
 plan = jax.jit(functools.partial(search.plan, strategy=strategy))
 commit = jax.jit(functools.partial(search.commit, strategy=strategy))
@@ -155,7 +155,7 @@ shown = ("exact", "monte-carlo", "labels-only")
 strategies = {
     "majority": search.majority(),
     "best of N": search.best_of_n(),
-    "beam": search.beam(factor=4),
+    "beam": search.beam(expansion=4),
 }
 results = {}
 for name, chosen in strategies.items():
@@ -187,7 +187,7 @@ assert beam[-1] > beam_labels_only[-1] + 0.1
 assert (results["majority", "exact"] == results["majority", "labels-only"]).all()
 
 # %% [markdown]
-# ## Another judge
+# ## Another PRM
 #
 # Any function with the signature of `expand` can be used in its place. Here a share `blur` of the
 # simulator's scores is replaced by uniform random numbers. The search itself does not change; its
@@ -223,7 +223,7 @@ panel.legend(fontsize=8)
 figure.tight_layout()
 
 assert curves[0.0][-1] > curves[0.3][-1] > curves[1.0][-1]
-# A judge that only guesses is worth one candidate, however many are drawn.
+# A PRM that only guesses is worth one candidate, however many are drawn.
 assert abs(curves[1.0][-1] - curves[1.0][0]) < 0.1
 
 # %% [markdown]
@@ -235,11 +235,11 @@ assert abs(curves[1.0][-1] - curves[1.0][0]) < 0.1
 # is low. (With this many questions, differences of accuracy below some .04 are chance.)
 
 # %%
-actions = search.ActionTable.product(
+actions = search.cats.ActionTable.product(
     num_extra=(0, 2, 6), num_retain=(2,), temperature=(1.0,), top_p=(1.0,)
 )
-config = search.CatsConfig(rounds=1, num_base=2, actions=actions)
-MAX_SCORE = search.FEATURE_NAMES.index("max")
+config = search.cats.CatsConfig(rounds=1, num_base=2, actions=actions)
+MAX_SCORE = search.cats.FEATURE_NAMES.index("max")
 
 
 def threshold_policy(params, key, observation):
@@ -251,8 +251,8 @@ def threshold_policy(params, key, observation):
     return action, jnp.zeros(action.shape, jnp.float32)
 
 
-controller = search.cats(threshold_policy, config)
-fixed = search.cats(search.constant_policy, config)
+controller = search.cats.cats(threshold_policy, config)
+fixed = search.cats.cats(search.cats.constant_policy, config)
 figure, panel = plt.subplots(figsize=(5.8, 3.6))
 points = {}
 for label, chosen, settings in (
@@ -291,5 +291,5 @@ assert adaptive[1, 1] < 0.9 * constant[1, 1]
 #   between them is a function you can replace.
 # * One compilation serves every $N$, and one program every question: thousands of searches in
 #   seconds.
-# * Judges, controllers and strategies compose without touching the loop. `cats_jax.Searcher` puts
+# * PRMs, controllers and strategies compose without touching the loop. `cats_jax.Searcher` puts
 #   the same functions around Hugging Face models; `learners.make_train` trains the controller.

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int
 
-from .aggregation import Aggregation, path_keys, path_scores
+from .aggregations import Aggregation, path_keys, path_scores
 from .selection import best, majority_vote, weighted_vote
 from .types import Context, Paths
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from .aggregation import AGGREGATIONS, Aggregation
+from .aggregations import AGGREGATIONS, Aggregation
 from .answers import AnswerRule, answer_best
 from .certainty import Certainty
 from .types import Paths, Plan, Request, SearchState
@@ -54,15 +54,15 @@ def one_path(num_candidates: Any) -> Any:
     return num_candidates // num_candidates
 
 
-def share_of_candidates(factor: int) -> Callable[[Any], Any]:
-    """The width K = max(1, N // factor)."""
-    if factor < 1:
-        raise ValueError(f"factor must be >= 1, got {factor}")
+def share_of_candidates(expansion: int) -> Callable[[Any], Any]:
+    """The width K = max(1, N // expansion)."""
+    if expansion < 1:
+        raise ValueError(f"expansion must be >= 1, got {expansion}")
 
     def width(num_candidates: Any) -> Any:
         if isinstance(num_candidates, int):
-            return max(1, num_candidates // factor)
-        return jnp.maximum(num_candidates // factor, 1)
+            return max(1, num_candidates // expansion)
+        return jnp.maximum(num_candidates // expansion, 1)
 
     return width
 
@@ -95,7 +95,7 @@ class Strategy:
     """A search method: pure functions and constants, static under `jit`.
 
     Only `name` and `plan` are required; most methods add a width, a path score and an answer rule.
-    Build strategies in a cached factory (`search.beam(factor=4)`): equal arguments then give the
+    Build strategies in a cached factory (`search.beam(expansion=4)`): equal arguments then give the
     same object, so that nothing recompiles. `search.check_strategy` checks a value against the
     contract below.
 
@@ -183,8 +183,8 @@ class Strategy:
 
     def __post_init__(self) -> None:
         for field, lookup in (
-            ("aggregation", 'search.AGGREGATIONS["last"]'),
-            ("answer", 'search.answer_rule("weighted")'),
+            ("aggregation", 'search.aggregations.AGGREGATIONS["last"]'),
+            ("answer", 'search.answers.answer_rule("weighted")'),
         ):
             if isinstance(value := getattr(self, field), str):
                 raise TypeError(

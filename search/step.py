@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from .aggregation import path_keys, path_scores
+from .aggregations import path_keys, path_scores
 from .allocation import allocate
 from .calibration import calibrate_children
 from .children import asked_rows
@@ -59,17 +59,17 @@ def plan(
         AssertionError: the strategy's request or memory has a wrong shape or dtype; the message
             names the field.
     """
-    judged = _judge(state, strategy)
+    seen = _seen_by(state, strategy)
     if strategy.base is None:
-        wanted, memory = check_planned(strategy.plan(params, key, judged))
+        wanted, memory = check_planned(strategy.plan(params, key, seen))
     elif base_phase is None:
-        base = check_planned(strategy.base(judged))
-        later = check_planned(strategy.plan(params, key, judged))
+        base = check_planned(strategy.base(seen))
+        later = check_planned(strategy.plan(params, key, seen))
         wanted, memory = select(state.phase == 0, base, later)
     elif base_phase:
-        wanted, memory = check_planned(strategy.base(judged))
+        wanted, memory = check_planned(strategy.base(seen))
     else:
-        wanted, memory = check_planned(strategy.plan(params, key, judged))
+        wanted, memory = check_planned(strategy.plan(params, key, seen))
     frontier = state.frontier
     check_request(wanted, frontier.embedding, frontier.valid.shape[0])
     check_memory(memory, state.memory)
@@ -128,22 +128,22 @@ def commit(
         memory=plan.memory,
     )
     # The pool keeps raw scores until the step ends: more siblings may change their calibration.
-    judged = _judge(grown, strategy)
+    seen = _seen_by(grown, strategy)
     none_ended = jnp.full(num_samples.shape, -1, jnp.int32)
     in_step = (grown.replace(phase=state.phase + 1), none_ended)
     if strategy.num_phases == 1:
-        after, ended = _end_step(judged, strategy)
+        after, ended = _end_step(seen, strategy)
     elif base_phase:
         after, ended = in_step
     else:
         is_last_phase = state.phase == strategy.num_phases - 1
-        after, ended = select(is_last_phase, _end_step(judged, strategy), in_step)
+        after, ended = select(is_last_phase, _end_step(seen, strategy), in_step)
     output = StepOutput(
         num_samples=num_samples,
-        path_score=path_scores(judged.pool, strategy.aggregation),
+        path_score=path_scores(seen.pool, strategy.aggregation),
         ended=jnp.where(active, ended, -1),
         active=active,
-        report=_report(judged, plan, strategy, base_phase),
+        report=_report(seen, plan, strategy, base_phase),
     )
     return select(active, after, state), output
 
@@ -156,7 +156,7 @@ def _report(state: SearchState, plan: Plan, strategy: Strategy, base_phase: bool
     return strategy.report(state, plan)
 
 
-def _judge(state: SearchState, strategy: Strategy) -> SearchState:
+def _seen_by(state: SearchState, strategy: Strategy) -> SearchState:
     """The state, with calibrated step scores in the pool if the strategy is calibrated."""
     if not strategy.calibrated:
         return state

@@ -39,7 +39,7 @@ class Context(NamedTuple):
     sparsity_total: Any = 0.0  # f32[]; share of the PRM's parameters near zero, in [0, 1]
     sparsity_last_layer: Any = 0.0  # f32[]; the same of the PRM's last layer
     calibration: Calibration = Calibration()
-    prm_rate: Any = 1.0  # f32[]; cost of a PRM token relative to a policy token
+    prm_token_cost: Any = 1.0  # f32[]; cost of a PRM token relative to a policy token
 
 
 class Paths(struct.PyTreeNode):

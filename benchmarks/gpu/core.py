@@ -109,10 +109,10 @@ def num_different(ours: Any, theirs: Any) -> int:
 def _strategy(name: str) -> tuple[search.Strategy, Any]:
     if name == "beam":
         return search.beam(), ()
-    network = learners.make_actor(len(search.PAPER.actions))
+    network = learners.make_actor(len(search.cats.PAPER.actions))
     policy = learners.make_policy(network.apply, mode="argmax")
     params = jax.tree.map(np.asarray, network.init(jax.random.key(0)))
-    return search.cats(policy, search.PAPER), params
+    return search.cats.cats(policy, search.cats.PAPER), params
 
 
 class _Recorded:

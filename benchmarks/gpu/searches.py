@@ -99,7 +99,7 @@ def _load(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> No
 
     questions, num_candidates, max_depth = sizes
     settings: dict[str, Any] = {"device": device, "dtype": "bfloat16"}
-    network = learners.make_actor(len(search.PAPER.actions))
+    network = learners.make_actor(len(search.cats.PAPER.actions))
     actor = learners.make_policy(network.apply, mode="sample")
     free = [_free_gib(device)]
     params = network.init(jax.random.key(0))  # starts JAX
@@ -112,7 +112,7 @@ def _load(policy: str, prm: str, device: str, sizes: tuple[int, int, int]) -> No
     scorer = HuggingFaceScorer(prm, QWEN_MATH_PRM, **settings)
     searchers = {}
     for name in STRATEGIES:
-        strategy = search.beam() if name == "beam" else search.cats(actor, search.PAPER)
+        strategy = search.beam() if name == "beam" else search.cats.cats(actor, search.cats.PAPER)
         searchers[name] = Searcher(
             policy=generator,
             scorer=scorer,

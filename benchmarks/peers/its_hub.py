@@ -30,7 +30,7 @@ class ItsHub:
         model: name of the model on the server.
         scorer: the PRM.
         num_candidates: N, which its_hub calls the budget.
-        factor: M; N // M paths are kept.
+        expansion: M; N // M paths are kept.
         max_depth: number of steps after which a path stops.
         max_step_tokens, max_answer_tokens: limits in tokens of a step and of a whole answer.
         extract: reads the answer that majority voting counts out of a text; empty if there is none.
@@ -47,7 +47,7 @@ class ItsHub:
         scorer: TextScorer,
         *,
         num_candidates: int,
-        factor: int,
+        expansion: int,
         max_depth: int,
         max_step_tokens: int,
         max_answer_tokens: int,
@@ -76,7 +76,7 @@ class ItsHub:
             "majority": (algorithms.SelfConsistency(extract), whole),
             "best_of_n": (algorithms.BestOfN(prm), whole),
             # Its "beam width" is the number of paths kept.
-            "beam": (algorithms.BeamSearch(steps, prm, num_candidates // factor), by_step),
+            "beam": (algorithms.BeamSearch(steps, prm, num_candidates // expansion), by_step),
             "particle_filtering": (algorithms.ParticleFiltering(steps, prm), by_step),
         }
 

@@ -32,7 +32,7 @@ class BeamSearch:
         tokenizer: tokenizer of the model, with a chat template.
         scorer: the PRM.
         num_candidates: N.
-        factor: M; N // M paths are kept.
+        expansion: M; N // M paths are kept.
         max_depth: number of steps of a path; the last one runs to the end of the answer.
         max_step_tokens: limit in tokens of a step.
 
@@ -48,7 +48,7 @@ class BeamSearch:
         scorer: TextScorer,
         *,
         num_candidates: int,
-        factor: int,
+        expansion: int,
         max_depth: int,
         max_step_tokens: int,
     ):
@@ -56,7 +56,7 @@ class BeamSearch:
         self._config = config(
             approach="beam_search",
             n=num_candidates,
-            beam_width=factor,
+            beam_width=expansion,
             num_iterations=max_depth,
             max_tokens=max_step_tokens,
             temperature=1.0,

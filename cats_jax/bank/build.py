@@ -20,7 +20,7 @@ from typing import Any
 from .. import world
 from ..datasets import QuestionSet, load_questions
 from ..errors import BadInputError
-from ..grading.verdict import default_judge
+from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares, settle
@@ -31,7 +31,7 @@ from ..models.source import (
     is_world_policy,
     thought_tokens,
 )
-from ..protocols import AnswerJudge, Question, StepScorer
+from ..protocols import AnswerGrader, Question, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import locked
@@ -60,7 +60,7 @@ def collect_bank(
     models: ModelSource,
     folder: str | pathlib.Path,
     *,
-    judge: AnswerJudge | None = None,
+    grader: AnswerGrader | None = None,
     block_size: int = BLOCK_SIZE,
     report: Callable[[float, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
@@ -74,7 +74,7 @@ def collect_bank(
         recipe: recipe of the bank.
         models: source of the recipe's models.
         folder: folder of the bank, created if it does not exist.
-        judge: decides whether two answers are equal; default: that of `cats-jax evaluate`.
+        grader: decides whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per block.
         report: called with the numbers of finished parts and of all parts of the work. A part is a
             question whose tree is grown, or a question whose tree is scored afterwards by one PRM.
@@ -108,7 +108,7 @@ def collect_bank(
             known.questions[start : start + block_size]
             for start in range(0, len(known.questions), block_size)
         )
-        _Collection(recipe, models, folder, known, blocks, report).finish(judge)
+        _Collection(recipe, models, folder, known, blocks, report).finish(grader)
     return folder
 
 
@@ -164,26 +164,26 @@ class _Collection:
     blocks: Sequence[Sequence[Question]]
     report: Callable[[float, int], None]
 
-    def finish(self, judge: AnswerJudge | None) -> None:
+    def finish(self, grader: AnswerGrader | None) -> None:
         """Collect what is missing, with one model in memory where the allocation allows it."""
         self._report()
         check_scores_steps(self.recipe.prms, "a step bank")
         if self.recipe.allocation.reads_scores:
-            self._grow(judge, self.recipe.prms)
+            self._grow(grader, self.recipe.prms)
             return
-        self._grow(judge, ())
+        self._grow(grader, ())
         _release_models()
         for column, spec in enumerate(self.recipe.prms):
             self._score(column, spec)
             _release_models()
 
-    def _grow(self, judge: AnswerJudge | None, prms: Sequence[PrmSpec]) -> None:
+    def _grow(self, grader: AnswerGrader | None, prms: Sequence[PrmSpec]) -> None:
         """Grow the trees of the missing blocks, with the scores of some PRMs."""
         missing = missing_blocks(self.folder, len(self.blocks))
         if not missing and self._knows_sparsity(prms):
             return
-        if judge is None:
-            judge = default_judge(self.recipe.questions)
+        if grader is None:
+            grader = default_grader(self.recipe.questions)
         check_there((self.recipe.policy, *prms))
         check_models(self.models, self.recipe.policy, prms, self._work())
         for spec in self.recipe.prms:  # also those that score after all trees are grown
@@ -198,7 +198,7 @@ class _Collection:
                 self.known,
                 policy,
                 loaded,
-                judge,
+                grader,
                 self.recipe.allocation,
                 max_depth=self.recipe.max_depth,
                 seed=self.recipe.seed,

@@ -23,12 +23,12 @@ import numpy as np
 from search import Sampling
 
 from ..datasets import QuestionSet
-from ..grading.verdict import grade_answer
+from ..grading.graders import grade_answer
 from ..live.calls import generate
 from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, sampled_step, why_invalid
 from ..protocols import (
-    AnswerJudge,
+    AnswerGrader,
     Question,
     StepGenerator,
     StepRequest,
@@ -50,7 +50,7 @@ def grow(
     known: QuestionSet,
     policy: StepGenerator,
     prms: Mapping[str, StepScorer],
-    judge: AnswerJudge,
+    grader: AnswerGrader,
     allocation: Allocation,
     *,
     max_depth: int,
@@ -65,14 +65,14 @@ def grow(
         policy: policy that is sampled.
         prms: PRMs by label, in the order of the columns of scores; without PRMs the trees have no
             scores, which `score.score_column` adds later.
-        judge: decides whether two answers are equal.
+        grader: decides whether two answers are equal.
         allocation: how often nodes are drawn.
         max_depth: largest number of steps of a path; the last step continues to the end of the
             answer.
         seed: random seed of all samples.
         report: called after each step with the finished share of `max_depth`.
     """
-    trees = [_GrowingTree(question, known, judge, allocation, len(prms)) for question in questions]
+    trees = [_GrowingTree(question, known, grader, allocation, len(prms)) for question in questions]
     for depth in range(max_depth):
         asked: list[tuple[_GrowingTree, int, int]] = []
         requests: list[StepRequest] = []
@@ -109,20 +109,20 @@ class _GrowingTree(ScoredTree):
         self,
         question: Question,
         known: QuestionSet,
-        judge: AnswerJudge,
+        grader: AnswerGrader,
         allocation: Allocation,
         num_prms: int,
     ) -> None:
         super().__init__(question, Nodes(), num_prms)
         self.frontier = [ROOT]
         self._known = known
-        self._judge = judge
+        self._grader = grader
         self._allocation = allocation
         self._num_prms = num_prms
         self._drawn: dict[int, list[tuple[int, list[StepSample]]]] = {}
         self._first_new = 1
         self._answers: dict[str, int] = {}
-        self._wrong_answers = AnswerClasses(judge)
+        self._wrong_answers = AnswerClasses(grader)
         self._add_node(-1, "", 0, invalid=False)
         draws = [float(entry.root_draws) for entry in allocation.draws]
         # Number of paths that arrive at a node: for each setting, and for a mixture of all.
@@ -229,7 +229,7 @@ class _GrowingTree(ScoredTree):
         if why_invalid(sample) is not None:
             return self._add_node(parent, text, text_class, invalid=True, sample=sample)
         path = (*self._paths[parent], sampled_step(sample))
-        answer, done = answer_and_end(self._judge, path, sample)
+        answer, done = answer_and_end(self._grader, path, sample)
         row = self._add_node(
             parent, text, text_class, invalid=False, sample=sample, done=done, answer=answer
         )
@@ -297,6 +297,6 @@ class _GrowingTree(ScoredTree):
         if answer not in self._answers:
             gold = self._known.answers[self.question.id]
             tolerance = self._known.tolerances.get(self.question.id)
-            right = grade_answer(self._judge, answer, gold, tolerance).correct
+            right = grade_answer(self._grader, answer, gold, tolerance).correct
             self._answers[answer] = 0 if right else 1 + self._wrong_answers.number(answer)
         return self._answers[answer]

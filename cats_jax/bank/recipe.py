@@ -55,7 +55,7 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
 
     Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
     `sampling`, a list of `{temperature, top_p, top_k, root_draws, revisit_draws}`, see `Draws`;
-    `actions`, the name of an action table of `search.ACTION_TABLES`: `sampling` must list its
+    `actions`, the name of an action table of `search.cats.ACTION_TABLES`: `sampling` must list its
     settings; `revisits_per_prm`, `revisit_arrivals` and `root_draws_per_prm`, see `Allocation`;
     `seed`.
 
@@ -150,7 +150,7 @@ def _recipe(file: _File) -> BankRecipe:
 def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
     """Raise BadInputError if an action's sampling parameters are not among the recipe's."""
     try:
-        table = search.action_table(str(name))
+        table = search.cats.action_table(str(name))
     except ValueError as error:
         raise BadInputError(f"actions: {error}") from error
     recorded = {entry.sampling for entry in draws}

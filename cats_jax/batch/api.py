@@ -32,7 +32,7 @@ def evaluate(
     bank: str | os.PathLike[str] | None = None,
     ray: str | None = None,
     ray_workers: int | None = None,
-    new_only: bool = False,
+    resume: bool = True,
     keep_going: bool = False,
     functions: bool = True,
     models: ModelSource | None = None,
@@ -54,7 +54,7 @@ def evaluate(
         bank: folder of a step bank to replay in place of calling the models.
         ray: address of a Ray cluster to search on, or "local" for one on this machine.
         ray_workers: workers on the cluster; default: one for each GPU or core.
-        new_only: whether a folder that already has rows is refused.
+        resume: whether a folder with rows is continued; otherwise it is refused.
         keep_going: whether a run whose first 20 searches all failed for one reason continues.
         functions: whether the code of functions that the recipe names as module:function is run.
         models: source of the models; default: folders, ids on the hub and the embedded world.
@@ -81,7 +81,7 @@ def evaluate(
         None if out is None else pathlib.Path(out),
         searching=RayOptions(ray, ray_workers),
         bank=None if bank is None else pathlib.Path(bank),
-        new_only=new_only,
+        resume=resume,
     )
     run, _ = run_plan(plan, keep_going=keep_going)
     write_overview(run)

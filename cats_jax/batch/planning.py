@@ -11,10 +11,10 @@ from ..evaluation.replay import replayed
 from ..evaluation.runners import CellRunner, LocalRunner
 from ..evaluation.until_certified import AccuracyClaim
 from ..evaluation.wall_times import WallTimes
-from ..grading.verdict import default_judge
+from ..grading.graders import default_grader
 from ..models.hub import fetch_models
 from ..models.source import ModelSource
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import RESULTS
 from ..specs.recipe import Recipe
 from .claims import ended_by
@@ -29,7 +29,7 @@ class Plan:
         evaluation: the checked recipe with its cells and questions.
         models: source of its models.
         folder: the run folder, which may not exist yet.
-        judge: decides which answers are the same.
+        grader: decides which answers are the same.
         searching: where questions are searched.
         runner: searches the cells; None: the workers of `searching`, which start with the run.
         times: wall times, to which the runner adds.
@@ -39,7 +39,7 @@ class Plan:
     evaluation: Evaluation
     models: ModelSource
     folder: pathlib.Path
-    judge: AnswerJudge
+    grader: AnswerGrader
     searching: RayOptions
     runner: CellRunner | None
     times: WallTimes
@@ -54,7 +54,7 @@ def plan_run(
     searching: RayOptions = IN_THIS_PROCESS,
     bank: pathlib.Path | None = None,
     claim: AccuracyClaim | None = None,
-    new_only: bool = False,
+    resume: bool = True,
 ) -> Plan:
     """Download the models that are missing, and check a run; no weights are loaded.
 
@@ -65,14 +65,14 @@ def plan_run(
         searching: where questions are searched.
         bank: a step bank to replay in place of calling the models.
         claim: ends the run as soon as it is settled.
-        new_only: whether a folder with rows is refused.
+        resume: whether a folder with rows is continued; otherwise it is refused.
 
     Raises:
         BadInputError: something in the recipe or in the options can't work.
     """
     searching.check()
     folder = pathlib.Path("runs") / recipe.name if folder is None else folder
-    if new_only and (folder / RESULTS).exists():
+    if not resume and (folder / RESULTS).exists():
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
     if bank is None:
         fetch_models((recipe.policy, *recipe.prms))
@@ -81,14 +81,14 @@ def plan_run(
     evaluation = prepare(recipe, models)
     if claim is not None:
         evaluation = ended_by(claim, evaluation, folder)
-    judge, times = default_judge(recipe.questions), WallTimes()
+    grader, times = default_grader(recipe.questions), WallTimes()
     runner: CellRunner | None = None
     if bank is not None:
         evaluation, runner = replayed(evaluation, bank)
     elif searching.ray is None:
-        runner = LocalRunner(evaluation.recipe, models, judge, times)
+        runner = LocalRunner(evaluation.recipe, models, grader, times)
         # Checked before the folder is made, because corrected settings would be those of another
         # run. A run that resumes may not need the models any more.
         if not folder.exists():
             runner.check_models()
-    return Plan(evaluation, models, folder, judge, searching, runner, times, claim)
+    return Plan(evaluation, models, folder, grader, searching, runner, times, claim)

@@ -50,7 +50,7 @@ def run_plan(
             writer,
             runner,
             plan.times,
-            judge=plan.judge,
+            grader=plan.grader,
             observers=observers,
             keep_going=keep_going,
             until=_until(plan),
@@ -73,7 +73,7 @@ def _workers(plan: Plan) -> AbstractContextManager[CellRunner]:
     return cluster.RayRunner(
         plan.evaluation.recipe,
         plan.models,
-        plan.judge,
+        plan.grader,
         address=where.ray,
         workers=where.ray_workers,
     )

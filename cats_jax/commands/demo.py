@@ -129,5 +129,5 @@ def _show_tree(console: Console, run: Run) -> None:
     result = run.tree(row)
     console.print(draw_search(result))
     console.print(LEGEND)
-    verdict = "right" if row.correct else f"wrong, {row.gold} is right"
-    say(console, f"{describe_result(result)}   ({verdict})")
+    grade = "right" if row.correct else f"wrong, {row.gold} is right"
+    say(console, f"{describe_result(result)}   ({grade})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated
 
 import tyro
 
@@ -29,8 +28,8 @@ def evaluate(
     searching: tyro.conf.OmitArgPrefixes[RayOptions] = IN_THIS_PROCESS,
     bank: pathlib.Path | None = None,
     held_out: pathlib.Path | None = None,
-    level: float = 0.5,
-    fresh: Annotated[bool, tyro.conf.arg(name="new-only")] = False,
+    quantile: float = 0.5,
+    resume: bool = True,
     functions: bool = True,
     until_certified: float | None = None,
     against: str | None = None,
@@ -60,8 +59,8 @@ def evaluate(
         bank: replay a step bank of these questions in the graph, in place of calling the models.
         held_out: run on other questions, which gives epsilon, the largest deviation of the scores.
             An answer is certified if it leads every other answer by more than 2 epsilon.
-        level: share of held-out questions on which that epsilon holds, in (0, 1].
-        fresh: refuse a folder that has rows already.
+        quantile: share of held-out questions on which that epsilon holds, in (0, 1].
+        resume: continue a run folder that has rows; --no-resume refuses it.
         functions: run the code of functions that the recipe names as module:function.
         until_certified: stop as soon as it is settled whether the accuracy of the recipe's one
             configuration is above this number, and write certificate.json to the run folder. Of
@@ -108,9 +107,9 @@ def evaluate(
         if measure:
             show_times(console, loaded, models)
         return 0
-    reference = None if held_out is None else held_out_run(held_out, level)
+    reference = None if held_out is None else held_out_run(held_out, quantile)
     plan = plan_run(
-        loaded, models, output, searching=searching, bank=bank, claim=claim, new_only=fresh
+        loaded, models, output, searching=searching, bank=bank, claim=claim, resume=resume
     )
     for note in plan.evaluation.notes:
         say(console, f"warning: {note}")
@@ -125,7 +124,7 @@ def evaluate(
         show_sheet(console, anytime_sheet(certificate))
         failed = failed or not certificate.certified
     if reference is not None:
-        show_sheet(console, certified_answers(run, reference, level))
+        show_sheet(console, certified_answers(run, reference, quantile))
     if timings and times.searching > 0:
         show_table(console, timing_table(times))
     console.print(f"run folder: {plan.folder}", markup=False, soft_wrap=True)

@@ -29,7 +29,7 @@ def grade(
         memory_mb: address space of one process, in MiB.
     """
     from ..evaluation.grade_file import count_rows, grade_file
-    from ..grading import MathJudge
+    from ..grading import MathGrader
     from ..storage.durable import check_output
     from .progress import ProgressBar
     from .terminal import make_console
@@ -41,10 +41,10 @@ def grade(
     rows = count_rows(input)
     done = itertools.count(1)
     with (
-        MathJudge(workers=workers, seconds=seconds, memory_mb=memory_mb) as judge,
+        MathGrader(workers=workers, seconds=seconds, memory_mb=memory_mb) as grader,
         ProgressBar(make_console(stderr=True), "grading", rows) as bar,
     ):
-        tally = grade_file(input, output, judge, lambda _: bar.show(next(done)))
+        tally = grade_file(input, output, grader, lambda _: bar.show(next(done)))
     print(
         f"{tally.rows} {'row' if tally.rows == 1 else 'rows'}, "
         f"{tally.correct} correct ({tally.correct / tally.rows:.4f}), "

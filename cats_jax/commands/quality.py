@@ -24,7 +24,7 @@ def quality(
     prms: tuple[str, ...] = (),
     by: str | None = None,
     neutral: Literal["right", "wrong", "out"] = "right",
-    level: float = 0.9,
+    quantile: float = 0.9,
     clip: float = 0.0,
     certified: bool = False,
     calibrated: bool = False,
@@ -47,7 +47,7 @@ def quality(
             steps; the scores that rows have are kept beside them.
         by: column of the rows: each of its values is a group with its own figures.
         neutral: what PRM800K's rating 0 counts as: right, wrong, or no label (out).
-        level: share of questions on which epsilon holds, in (0, 1].
+        quantile: share of questions on which epsilon holds, in (0, 1].
         clip: scores are clipped to [clip, 1 - clip] for the cross-entropy; with 0 it is infinite
             where a score is certain and wrong.
         certified: also bound each PRM's risk and its gain over the constant score 1, and find the
@@ -78,7 +78,7 @@ def quality(
     if not inputs:
         raise BadInputError("quality: name at least one file of labelled steps")
     specs = [loading.spec(prm) for prm in prms]
-    check_settings(level, clip)
+    check_settings(quantile, clip)
     check_certified(delta, trust)
     if calibrated and not certified:
         raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
@@ -120,7 +120,7 @@ def quality(
             say(f"{len(errors)} paths can't be scored, their rows are left out: {errors[0]}")
         if scored is not None:
             write_labelled(scored, labelled, by=by)
-    groups = figures_of(labelled, level=level, clip=clip)
+    groups = figures_of(labelled, quantile=quantile, clip=clip)
     for group in groups:
         say(report.describe_group(group))
         for table in report.tables(group):

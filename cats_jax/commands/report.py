@@ -28,7 +28,7 @@ def report(
     budgets: tuple[float, ...] = (),
     paper: bool = False,
     held_out: pathlib.Path | None = None,
-    level: float = 0.5,
+    quantile: float = 0.5,
 ) -> int:
     """Print the tables of run folders and draw their figures, finished or not.
 
@@ -55,7 +55,7 @@ def report(
             have the paper's policy, PRMs, data sets and strategies as recipes/paper names them.
         held_out: run on other questions, which gives epsilon, the largest deviation of the scores.
             An answer is certified if it leads every other answer by more than 2 epsilon.
-        level: share of held-out questions on which that epsilon holds, in (0, 1].
+        quantile: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
     from ..reporting.certificates import certified_answers, held_out_run
@@ -81,7 +81,7 @@ def report(
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
     if budgets and not frontier:
         raise BadInputError("--budgets are those of --frontier: name runs on validation questions")
-    reference = None if held_out is None else held_out_run(held_out, level)
+    reference = None if held_out is None else held_out_run(held_out, quantile)
     found, skipped = read_runs(runs)
     whole = found
     selection = Selection(strategies, num_candidates, prms)
@@ -125,7 +125,7 @@ def report(
             console.print(f"{nothing_found(merged_runs)}\n", markup=False, soft_wrap=True)
     if reference is not None:
         for run in found:
-            sheets.append(certified_answers(run, reference, level))
+            sheets.append(certified_answers(run, reference, quantile))
             show_sheet(console, sheets[-1])
     if folder is not None:
         written = write_sheets(sheets, folder)

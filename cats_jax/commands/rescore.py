@@ -43,7 +43,7 @@ def rescore(
     """
     from ..evaluation.rescore import Change, check_scored
     from ..evaluation.rescore import rescore as rescore_run
-    from ..grading.verdict import make_judge, recorded_grader
+    from ..grading.graders import make_grader, recorded_grader
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.source import ModelFolders, check_models, check_scores_steps
@@ -72,7 +72,7 @@ def rescore(
     folder = run.with_name(f"{run.name}-rescored") if output is None else output
     console = make_console()
     rescored = rescore_run(
-        old, folder, change, make_judge(name), scorer, grader=name, functions=functions
+        old, folder, change, make_grader(name), scorer, grader_name=name, functions=functions
     )
     show_run(console, rescored.run)
     for label, reason in rescored.left_out.items():

@@ -176,7 +176,7 @@ def _show_question(
     console: Console, run: Run, rows: Sequence[Row], given: str, limit: int, show_dropped: int
 ) -> None:
     """Print the outcome of a question in each configuration, and draw its trees."""
-    from ..grading.verdict import make_judge, recorded_grader
+    from ..grading.graders import make_grader, recorded_grader
     from ..reporting.draw import LEGEND
     from ..reporting.printing import show_table
     from ..reporting.question_view import (
@@ -195,7 +195,7 @@ def _show_question(
         raise BadInputError(
             f"--question {question}: no row of it fits the other filters: leave some of them out"
         )
-    found = fates_of(run, rows, make_judge(recorded_grader(run.manifest["config"])))
+    found = fates_of(run, rows, make_grader(recorded_grader(run.manifest["config"])))
     console.print(question_header(rows[0], _text(run, question)))
     show_table(console, outcome_table(rows, {key: fate for key, (_, fate) in found.items()}))
     drawn = [row for row in rows if row.key in found][:limit]

@@ -15,7 +15,7 @@ from .model_options import ModelOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..protocols import AnswerJudge
+    from ..protocols import AnswerGrader
     from ..specs.recipe import Recipe
 
 
@@ -38,7 +38,7 @@ def solve(
     loading: tyro.conf.OmitArgPrefixes[ModelOptions],
     checkpoint: str | None = None,
     calibration: str | None = None,
-    width: int | None = None,
+    beam_width: int | None = None,
     path_score: str | None = None,
     max_depth: int | None = None,
     max_step_tokens: int | None = None,
@@ -86,7 +86,7 @@ def solve(
         calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
             of the controller's training with these models, or the one shipped for the embedded
             world's.
-        width: K, the number of paths kept; default: the strategy's.
+        beam_width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: most reasoning steps of a path; default: 10.
         max_step_tokens: a longer step is cut and dropped; default: 256.
@@ -142,7 +142,7 @@ def solve(
         "prm_head": prm_head,
         "checkpoint": checkpoint,
         "calibration": calibration,
-        "width": width,
+        "beam_width": beam_width,
         "path_score": path_score,
         "max_depth": max_depth,
         "max_step_tokens": max_step_tokens,
@@ -175,7 +175,7 @@ def solve(
         say(status, f"warning: {line}")
     check_shares(chosen, prms)
     check_models(models, chosen, prms, largest_work(one))
-    judge = _judge(one)
+    grader = _grader(one)
     started = time.perf_counter()
     with status.status("loading the models"):
         loaded = models.policy(chosen)
@@ -190,9 +190,9 @@ def solve(
         num_candidates=cell.num_candidates,
         calibration=cell.calibration,
         price=cell.price,
-        prm_rate=cell.prm_rate,
+        prm_token_cost=cell.prm_token_cost,
         seed=one.seeds[0],
-        judge=judge,
+        grader=grader,
         max_depth=one.max_depth,
         budget=one.budget,
         max_tokens=one.max_tokens,
@@ -222,11 +222,11 @@ def solve(
     if epsilon is not None:
         from ..reporting.certificates import describe_certificate
 
-        say(console, describe_certificate(result, epsilon, judge))
+        say(console, describe_certificate(result, epsilon, grader))
     return int(result.status == "failed")
 
 
-_OF_STRATEGIES = ("checkpoint", "width", "path_score")
+_OF_STRATEGIES = ("checkpoint", "beam_width", "path_score")
 _OF_MODELS = ("policy", "policy_format", "policy_adapter", "prm_format", "prm_adapter", "prm_head")
 _OF_MODELS += ("chat", "calibration", "max_step_tokens")
 _OF_CERTIFICATES = ("strategy", "num_candidates", "calibration", *_OF_STRATEGIES)
@@ -427,12 +427,12 @@ def _options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((name, given[name]) for name in _OF_STRATEGIES if name in given))
 
 
-def _judge(recipe: Recipe) -> AnswerJudge:
-    """The judge of the answers: boxed integers for the embedded world, else LaTeX if installed."""
+def _grader(recipe: Recipe) -> AnswerGrader:
+    """The grader of the answers: boxed integers for the embedded world, else LaTeX if installed."""
     import importlib.util
 
-    from ..grading.verdict import make_judge
+    from ..grading.graders import make_grader
     from ..models.source import is_world_policy
 
     has_math = importlib.util.find_spec("math_verify") is not None
-    return make_judge("math" if has_math and not is_world_policy(recipe.policy) else "integer")
+    return make_grader("math" if has_math and not is_world_policy(recipe.policy) else "integer")

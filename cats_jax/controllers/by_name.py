@@ -16,8 +16,8 @@ def search_method(name: str, **options: Any) -> SearchMethod:
     Args:
         name: one of `cats_jax.controllers.strategies.FACTORIES`, the names that recipes and
             `cats-jax solve --strategy` accept, or `module:function`.
-        options: options of this strategy as in a recipe, such as `factor=2` for "beam", or
-            `threshold=0.6, sample={"num_extra": 8}` for "cats_rule"; `width` is K.
+        options: options of this strategy as in a recipe, such as `expansion=2` for "beam", or
+            `threshold=0.6, sample={"num_extra": 8}` for "cats_rule"; `beam_width` is K.
 
     Raises:
         BadInputError: the name or an option is unknown, or a value breaks its rule.
@@ -30,10 +30,10 @@ def load_controller(
     *,
     mode: Literal["argmax", "sample"] = "argmax",
     price: float | None = None,
-    prm_rate: float | None = None,
-    ask_below: float | None = None,
-    least_weight: float | None = None,
-    width: int | None = None,
+    prm_token_cost: float | None = None,
+    prm_threshold: float | None = None,
+    min_prm_weight: float | None = None,
+    beam_width: int | None = None,
 ) -> SearchMethod:
     """A trained CATS controller, ready for `Searcher(strategy=...)`.
 
@@ -46,11 +46,12 @@ def load_controller(
         mode: "argmax" takes the most likely action, "sample" draws one.
         price: price of 100 candidates, or of 1000 tokens, in units of a right answer, within the
             range of the training; default: the training's default.
-        prm_rate: cost of a token that the PRM reads, in tokens of the policy; default: the first
-            rate of the training.
-        ask_below: probability of a step below which the PRM is called, see `search.CatsConfig`.
-        least_weight: least weight of the PRM at which it is called, see `search.CatsConfig`.
-        width: K, the number of paths kept; default: a quarter of N.
+        prm_token_cost: cost of a PRM token relative to a policy token; default: the first rate of
+            the training.
+        prm_threshold: probability of a step below which the PRM is called, see
+            `search.cats.CatsConfig`.
+        min_prm_weight: least weight of the PRM at which it is called, see `search.cats.CatsConfig`.
+        beam_width: K, the number of paths kept; default: a quarter of N.
 
     Raises:
         BadInputError: there is no such controller, its checkpoint is damaged, or an option breaks
@@ -59,10 +60,10 @@ def load_controller(
     options = {
         "mode": mode,
         "price": price,
-        "prm_rate": prm_rate,
-        "ask_below": ask_below,
-        "least_weight": least_weight,
-        "width": width,
+        "prm_token_cost": prm_token_cost,
+        "prm_threshold": prm_threshold,
+        "min_prm_weight": min_prm_weight,
+        "beam_width": beam_width,
     }
     given = {key: value for key, value in options.items() if value is not None}
     return search_method("cats", checkpoint=str(name), **given)

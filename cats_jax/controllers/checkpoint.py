@@ -31,9 +31,14 @@ from ..specs.calibrations import with_defaults
 from ..storage import durable
 from ..storage.reading import read_json, reading
 from ..storage.rules import INTEGER, MAPPING, NUMBER, TEXT, TRUTH
-from .checkpoint_migration import excluding_new_features, from_format_2, with_new_features
+from .checkpoint_migration import (
+    excluding_new_features,
+    from_format_2,
+    from_format_3,
+    with_new_features,
+)
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Increased whenever an older reader would misunderstand a newer checkpoint."""
 
 JSON_NAME = "checkpoint.json"
@@ -58,7 +63,7 @@ class Checkpoint(NamedTuple):
 
     actor: Any
     critic: Any
-    config: search.CatsConfig
+    config: search.cats.CatsConfig
     train_config: learners.TrainConfig
     info: dict[str, Any]
 
@@ -101,7 +106,7 @@ def save(
     (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
     document = {
         "format_version": FORMAT_VERSION,
-        "feature_names": list(search.FEATURE_NAMES),
+        "feature_names": list(search.cats.FEATURE_NAMES),
         "train_config": config_document(train_config),
         "info": info or {},
     }
@@ -112,7 +117,7 @@ def save(
 def load(path: str | pathlib.Path) -> Checkpoint:
     """Read a checkpoint that fits this version's features and its own action table.
 
-    A configuration of format 2 is rewritten as it is read; the files stay as they are.
+    A configuration of format 2 or 3 is rewritten as it is read; the files stay as they are.
 
     Raises:
         BadInputError: there is no checkpoint, it is damaged, of another format version, trained
@@ -121,10 +126,14 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     path = pathlib.Path(path).absolute()
     document = _read_json(path)
     version = _read_version(path, document)
+    with reading(str(path / JSON_NAME), _WAY_OUT):
+        if version == 2:
+            document = {**document, "train_config": from_format_2(document["train_config"])}
+        if version < FORMAT_VERSION:
+            document = from_format_3(document)
     _check_features(path, document)
     with reading(str(path / JSON_NAME), _WAY_OUT):
         values = document["train_config"]
-        values = values if version > 2 else from_format_2(values)
         values = excluding_new_features(values, len(document["feature_names"]))
         train_config = _train_config(values)
         info = dict(document["info"])
@@ -233,10 +242,10 @@ def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strate
         checkpoint: checkpoint from `load`.
         mode: mode of the policy, "sample" or "argmax", see `learners.make_policy`.
     """
-    return search.cats(make_controller(checkpoint, mode), checkpoint.config)
+    return search.cats.cats(make_controller(checkpoint, mode), checkpoint.config)
 
 
-def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.Policy:
+def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.cats.Policy:
     """The policy of a trained controller, see `make_strategy`."""
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
@@ -292,9 +301,9 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 def _read_version(path: pathlib.Path, document: dict[str, Any]) -> int:
     version = document.get("format_version")
-    if version not in (2, FORMAT_VERSION):
+    if version not in (2, 3, FORMAT_VERSION):
         raise BadInputError(
-            f"{path} has checkpoint format {quoted(version)}, this version of cats-jax reads 2 and "
+            f"{path} has checkpoint format {quoted(version)}, this version of cats-jax reads 2 to "
             f"{FORMAT_VERSION}: use the version that wrote it, or train again"
         )
     return version
@@ -303,7 +312,7 @@ def _read_version(path: pathlib.Path, document: dict[str, Any]) -> int:
 def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
     names = document.get("feature_names")
     names = names if isinstance(names, list) else []
-    expected = list(search.FEATURE_NAMES)
+    expected = list(search.cats.FEATURE_NAMES)
     # Features that were added later get weights of 0.
     if names and names == expected[: len(names)]:
         return
@@ -349,7 +358,7 @@ def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig)
         if found.get(where) != wanted.get(where):
             raise BadInputError(
                 f"{path}: parameter {where} has shape {found.get(where)}, but "
-                f"{len(search.FEATURE_NAMES)} features and {len(actions)} actions need "
+                f"{len(search.cats.FEATURE_NAMES)} features and {len(actions)} actions need "
                 f"{wanted.get(where)}: checkpoint trained with other features, actions or networks"
             )
 
@@ -385,7 +394,7 @@ def _check_like(value: Any, example: Any, name: str) -> None:
 
 
 def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
-    values = {"prm_rates": (1.0,), **values}  # older ones have none
+    values = {"prm_token_costs": (1.0,), **values}  # older ones have none
     _check_like(values, config_document(learners.TrainConfig()), "train_config")
     for name in ("actor_hidden", "critic_hidden"):
         if len(values[name]) > _MAX_LAYERS or not all(0 < n <= _MAX_WIDTH for n in values[name]):
@@ -394,17 +403,17 @@ def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
         raise ValueError(f"it has more than {_MAX_ACTIONS} actions")
     cats = dict(values["cats"])
     cats["base"] = search.Sampling(**cats["base"])
-    cats["reward"] = search.RewardWeights(**cats["reward"])
+    cats["reward"] = search.cats.RewardWeights(**cats["reward"])
     cats["excluded_features"] = tuple(cats["excluded_features"])
-    cats["actions"] = search.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
+    cats["actions"] = search.cats.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
     learner = dict(values["learner"])
     settings = dict(learner["algorithm"])
     learner["algorithm"] = learners.ALGORITHMS[settings.pop("name")](**settings)
-    lists = ("num_candidates", "prices", "prm_rates", "actor_hidden", "critic_hidden")
+    lists = ("num_candidates", "prices", "prm_token_costs", "actor_hidden", "critic_hidden")
     return learners.TrainConfig(
         **{
             **values,
-            "cats": search.CatsConfig(**cats),
+            "cats": search.cats.CatsConfig(**cats),
             "learner": learners.LearnerConfig(**learner),
             **{name: tuple(values[name]) for name in lists},
         }

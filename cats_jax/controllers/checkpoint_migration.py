@@ -8,6 +8,8 @@ import numpy as np
 
 import search
 
+from ..storage.manifest import with_current_names
+
 _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "searches_per_question"}
 
 
@@ -42,6 +44,17 @@ def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     return {**renamed, "learner": {"algorithm": algorithm, **learner}}
 
 
+def from_format_3(document: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's JSON of format 3, with the names of settings and features of format 4.
+
+    Args:
+        document: the JSON value; it is not modified. Its "train_config" may be a rewritten one of
+            format 2.
+    """
+    read = {name: document[name] for name in ("feature_names", "train_config") if name in document}
+    return {**document, **with_current_names(read)}
+
+
 def excluding_new_features(train_config: dict[str, Any], num_features: int) -> dict[str, Any]:
     """The training configuration, in which the features that its networks lack are excluded.
 
@@ -55,10 +68,10 @@ def excluding_new_features(train_config: dict[str, Any], num_features: int) -> d
         KeyError, TypeError: the value is not a configuration.
     """
     cats = train_config["cats"]
-    new = set(search.FEATURE_NAMES[num_features:]) - set(cats["excluded_features"])
+    new = set(search.cats.FEATURE_NAMES[num_features:]) - set(cats["excluded_features"])
     if not new:
         return train_config
-    excluded = [*cats["excluded_features"], *(n for n in search.FEATURE_NAMES if n in new)]
+    excluded = [*cats["excluded_features"], *(n for n in search.cats.FEATURE_NAMES if n in new)]
     return {**train_config, "cats": {**cats, "excluded_features": excluded}}
 
 
@@ -70,7 +83,7 @@ def with_new_features(params: Any, num_features: int) -> Any:
         num_features: number of features it was trained with; they are the first of today's
             features.
     """
-    missing = len(search.FEATURE_NAMES) - num_features
+    missing = len(search.cats.FEATURE_NAMES) - num_features
     first = dict(params["layer_0"])
     first["kernel"] = np.pad(np.asarray(first["kernel"]), ((0, missing), (0, 0)))
     return {**params, "layer_0": first}

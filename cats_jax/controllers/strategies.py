@@ -30,13 +30,13 @@ _CONFIG_OPTIONS = (
     "num_base",
     "base",
     "score_base",
-    "factor",
+    "expansion",
     "path_score",
     "vote",
     "calibrated",
     "actions",
 )
-"""Fields of `search.CatsConfig` that a recipe may set; `actions` is the name of a table."""
+"""Fields of `search.cats.CatsConfig` that a recipe may set; `actions` is the name of a table."""
 
 
 class MissingControllerError(BadInputError):
@@ -49,8 +49,8 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     Args:
         spec: name and options of the strategy. The name is one of `FACTORIES`, or
             `module:function` for a function of the user's own that returns a `search.Strategy` or a
-            `SearchMethod`. Each takes `width`, the number K of paths kept, in addition to its own
-            options.
+            `SearchMethod`. Each takes `beam_width`, the number K of paths kept, in addition to its
+            own options.
         path_score: name of the aggregation, used if the factory takes one and the options have
             none.
 
@@ -59,13 +59,13 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     """
     factory = _factory(spec)
     options = dict(spec.options)
-    width = options.pop("width", None)
+    beam_width = options.pop("beam_width", None)
     known = options_of(spec)
     for name in options:
         if name not in known:
             raise BadInputError(
                 f"strategy {spec.label!r}: unknown option {name!r}: "
-                f"{known_names(name, [*known, 'width'])}"
+                f"{known_names(name, [*known, 'beam_width'])}"
             )
     if path_score is not None and "path_score" in known:
         options.setdefault("path_score", path_score)
@@ -78,10 +78,12 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
         raise
     except (ValueError, TypeError, KeyError) as error:
         raise BadInputError(f"strategy {spec.label!r}: {error}") from error
-    if width is not None:
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise BadInputError(f"strategy {spec.label!r}: width={width!r}: K must be at least 1")
-        method = method._replace(strategy=_with_width(method.strategy, width))
+    if beam_width is not None:
+        if isinstance(beam_width, bool) or not isinstance(beam_width, int) or beam_width < 1:
+            raise BadInputError(
+                f"strategy {spec.label!r}: beam_width={beam_width!r}: K must be at least 1"
+            )
+        method = method._replace(strategy=_with_width(method.strategy, beam_width))
     return method
 
 
@@ -97,7 +99,7 @@ def _factory(spec: StrategySpec) -> Callable[..., SearchMethod]:
 
 
 def options_of(spec: StrategySpec) -> list[str]:
-    """Names of the options that a strategy takes, except `width`.
+    """Names of the options that a strategy takes, except `beam_width`.
 
     They are its factory's keyword arguments; `**changes` stands for the fields of a CATS
     configuration.
@@ -142,9 +144,9 @@ def _cats(
     checkpoint: str = DEFAULT_CONTROLLER,
     mode: Literal["argmax", "sample"] = "argmax",
     price: float | None = None,
-    prm_rate: float | None = None,
-    ask_below: float | None = None,
-    least_weight: float | None = None,
+    prm_token_cost: float | None = None,
+    prm_threshold: float | None = None,
+    min_prm_weight: float | None = None,
 ) -> SearchMethod:
     path = controller_folder(checkpoint)
     # Imported here, because it imports the learners, which only a learned policy needs.
@@ -152,29 +154,33 @@ def _cats(
 
     found = load(path)
     config = found.train_config
-    if prm_rate is not None and config.cats.charge != "tokens":
+    if prm_token_cost is not None and config.cats.cost_unit != "tokens":
         raise BadInputError(
-            f"prm_rate={prm_rate!r}: this controller was trained with a price of candidates, in "
-            "which PRM tokens are free: leave the option out"
+            f"prm_token_cost={prm_token_cost!r}: this controller was trained with a price of "
+            "candidates, in which PRM tokens are free: leave the option out"
         )
     price = config.default_price if price is None else _price(price)
-    rate = config.prm_rates[0] if prm_rate is None else _number("prm_rate", prm_rate, _RATE)
+    rate = (
+        config.prm_token_costs[0]
+        if prm_token_cost is None
+        else _number("prm_token_cost", prm_token_cost, _RATE)
+    )
     # Below the smallest price of its training, a controller spends about as much as at that price.
     for name, value, known in (
         ("price", price, config.prices),
-        ("prm_rate", rate, config.prm_rates),
+        ("prm_token_cost", rate, config.prm_token_costs),
     ):
         if value > max(known) > 0.0:
             raise BadInputError(
                 f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
                 f"{max(known):g}: stay in this range, or train another one"
             )
-    searched = _asking(found.config, ask_below, least_weight)
-    strategy = search.cats(make_controller(found, mode), searched)
+    searched = _with_selective_calls(found.config, prm_threshold, min_prm_weight)
+    strategy = search.cats.cats(make_controller(found, mode), searched)
     return SearchMethod(strategy, found.actor, price, rate, origin_of(path.name, found.info))
 
 
-_RATE = "what a token costs that the PRM reads, in tokens of the policy"
+_RATE = "the cost of a PRM token relative to a policy token"
 
 
 def _price(value: Any) -> float:
@@ -191,7 +197,7 @@ def _number(name: str, value: Any, meaning: str) -> float:
 
 
 def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:
-    strategy = search.cats(search.random_policy, _cats_config(config, changes))
+    strategy = search.cats.cats(search.cats.random_policy, _cats_config(config, changes))
     return SearchMethod(strategy, (), _price(price))
 
 
@@ -204,11 +210,11 @@ def _cats_constant(
 ) -> SearchMethod:
     settings = _cats_config(config, changes)
     index = _action_row(action, settings)
-    strategy = search.cats(search.constant_policy, settings)
+    strategy = search.cats.cats(search.cats.constant_policy, settings)
     return SearchMethod(strategy, jnp.int32(index), _price(price))
 
 
-def _action_row(action: tuple[tuple[str, Any], ...], settings: search.CatsConfig) -> int:
+def _action_row(action: tuple[tuple[str, Any], ...], settings: search.cats.CatsConfig) -> int:
     """Index of an action in a configuration's action table."""
     names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
     wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
@@ -229,8 +235,8 @@ def _cats_rule(
     sample: tuple[tuple[str, Any], ...],
     keep: int = 1,
     feature: str = "max",
-    ask_below: float | None = None,
-    least_weight: float | None = None,
+    prm_threshold: float | None = None,
+    min_prm_weight: float | None = None,
     config: str = "cats",
     price: float = 0.0,
     **changes: Any,
@@ -251,57 +257,61 @@ def _cats_rule(
         raise BadInputError(
             f"keep={keep!r}: the action table has no action that samples nothing and keeps so many"
         )
-    params = search.RuleParams(
+    params = search.cats.RuleParams(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
-    policy = search.sample_while_below(feature)
-    strategy = search.cats(policy, _asking(settings, ask_below, least_weight))
+    policy = search.cats.sample_while_below(feature)
+    strategy = search.cats.cats(
+        policy, _with_selective_calls(settings, prm_threshold, min_prm_weight)
+    )
     return SearchMethod(strategy, params, _price(price))
 
 
-def _asking(
-    config: search.CatsConfig, ask_below: float | None, least_weight: float | None
-) -> search.CatsConfig:
-    """The configuration with the options for calls of the PRM in doubt; None changes nothing.
+def _with_selective_calls(
+    config: search.cats.CatsConfig, prm_threshold: float | None, min_prm_weight: float | None
+) -> search.cats.CatsConfig:
+    """The configuration with the options for selective PRM calls; None changes nothing.
 
     Raises:
-        BadInputError: a value is not a number, or searches of the configuration can't call in
-            doubt.
+        BadInputError: a value is not a number, or searches of the configuration can't make such
+            calls.
     """
     given = {
         name: _number(name, value, meaning)
         for name, value, meaning in (
-            ("ask_below", ask_below, "a probability"),
-            ("least_weight", least_weight, "a share"),
+            ("prm_threshold", prm_threshold, "a probability"),
+            ("min_prm_weight", min_prm_weight, "a share"),
         )
         if value is not None
     }
     if not given:
         return config
-    asks = config.ask_below is not None
+    asks = config.prm_threshold is not None
     if not asks and (not config.calibrated or not config.score_base):
         values = ", ".join(f"{name}={value:g}" for name, value in given.items())
         raise BadInputError(
             f"{values}: only with config: tokens, or with a controller of that configuration, such "
             "as cats-tokens: leave the option out, or take one of these"
         )
-    if not asks and ask_below is None:
-        raise BadInputError(f"least_weight={least_weight} has no effect without ask_below: add it")
+    if not asks and prm_threshold is None:
+        raise BadInputError(
+            f"min_prm_weight={min_prm_weight} has no effect without prm_threshold: add it"
+        )
     return dataclasses.replace(config, score_base=False, **given)
 
 
-def _cats_config(name: str, changes: Mapping[str, Any]) -> search.CatsConfig:
+def _cats_config(name: str, changes: Mapping[str, Any]) -> search.cats.CatsConfig:
     presets = {
-        "cats": search.CATS,
-        "paper": search.PAPER,
-        "tokens": search.CATS_TOKENS,
-        "selective": search.SELECTIVE,
+        "cats": search.cats.CATS,
+        "paper": search.cats.PAPER,
+        "tokens": search.cats.CATS_TOKENS,
+        "selective": search.cats.SELECTIVE,
     }
     if name not in presets:
         raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
     changes = dict(changes)
     if "actions" in changes:
-        changes["actions"] = search.action_table(changes["actions"])
+        changes["actions"] = search.cats.action_table(changes["actions"])
     return dataclasses.replace(presets[name], **changes)
 
 
@@ -399,26 +409,26 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "best_of_n": _plain(search.best_of_n),
         "best_of_n_weighted": _plain(_best_of_n_weighted),
         "beam": _plain(search.beam),
-        "dvts": _plain(search.dvts),
-        "step_level_beam": _plain(search.step_level_beam),
-        "vg_search": _plain(search.vg_search),
-        "lookahead": _plain(search.lookahead),
-        "particle_filtering": _plain(search.particle_filtering),
-        "particle_gibbs": _plain(search.particle_gibbs),
-        "proportional_resampling": _plain(search.proportional_resampling),
-        "rebase": _plain(search.rebase),
-        "mcts": _plain(search.mcts),
-        "litesearch": _plain(search.litesearch),
-        "mctsr": _plain(search.mctsr),
-        "ab_mcts_a": _plain(search.ab_mcts_a),
-        "speculative_rejection": _plain(search.speculative_rejection),
-        "sequential_halving": _plain(search.sequential_halving),
-        "adaptive_consistency": _plain(search.adaptive_consistency),
-        "early_stopping_consistency": _plain(search.early_stopping_consistency),
-        "self_certainty": _plain(search.self_certainty),
-        "deepconf": _plain(search.deepconf),
-        "deepconf_online": _plain(search.deepconf_online),
-        "sequential_best_of_n": _plain(search.sequential_best_of_n),
+        "dvts": _plain(search.methods.dvts),
+        "step_level_beam": _plain(search.methods.step_level_beam),
+        "vg_search": _plain(search.methods.vg_search),
+        "lookahead": _plain(search.methods.lookahead),
+        "particle_filtering": _plain(search.methods.particle_filtering),
+        "particle_gibbs": _plain(search.methods.particle_gibbs),
+        "proportional_resampling": _plain(search.methods.proportional_resampling),
+        "rebase": _plain(search.methods.rebase),
+        "mcts": _plain(search.methods.mcts),
+        "litesearch": _plain(search.methods.litesearch),
+        "mctsr": _plain(search.methods.mctsr),
+        "ab_mcts_a": _plain(search.methods.ab_mcts_a),
+        "speculative_rejection": _plain(search.methods.speculative_rejection),
+        "sequential_halving": _plain(search.methods.sequential_halving),
+        "adaptive_consistency": _plain(search.methods.adaptive_consistency),
+        "early_stopping_consistency": _plain(search.methods.early_stopping_consistency),
+        "self_certainty": _plain(search.methods.self_certainty),
+        "deepconf": _plain(search.methods.deepconf),
+        "deepconf_online": _plain(search.methods.deepconf_online),
+        "sequential_best_of_n": _plain(search.methods.sequential_best_of_n),
         "cats": _cats,
         "cats_random": _cats_random,
         "cats_constant": _cats_constant,

@@ -37,7 +37,7 @@ class Cell:
         prm: the PRM; None for strategies that read no scores.
         seed: run seed.
         calibration: values of the PRM's calibration; the identity if the recipe has none.
-        prm_rate: cost of a PRM token relative to a policy token, an input of the controller.
+        prm_token_cost: cost of a PRM token relative to a policy token, an input of the controller.
     """
 
     spec: StrategySpec
@@ -48,7 +48,7 @@ class Cell:
     seed: int
     calibration: CalibrationValues = IDENTITY
     price: float = 0.0
-    prm_rate: float = 1.0
+    prm_token_cost: float = 1.0
 
     @property
     def title(self) -> str:
@@ -131,7 +131,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                             seed=seed,
                             calibration=calibration,
                             price=method.price,
-                            prm_rate=method.prm_rate,
+                            prm_token_cost=method.prm_token_cost,
                         )
                     )
     for spec in recipe.strategies:

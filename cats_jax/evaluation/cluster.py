@@ -22,7 +22,7 @@ from ..errors import BadInputError, RunStoppedError
 from ..live.results import SearchResult
 from ..models.backend import gpu_numbers
 from ..models.source import ModelSource
-from ..protocols import AnswerJudge, Question
+from ..protocols import AnswerGrader, Question
 from ..specs.models import ModelSpec, PrmSpec
 from ..specs.recipe import Recipe
 from .batch_queue import Batch, BatchQueue
@@ -49,7 +49,7 @@ class RayRunner:
         self,
         recipe: Recipe,
         models: ModelSource,
-        judge: AnswerJudge,
+        grader: AnswerGrader,
         *,
         address: str,
         workers: int | None = None,
@@ -59,7 +59,7 @@ class RayRunner:
         Args:
             recipe: the recipe to run; its `in_flight` holds for each actor.
             models: source of the models; model folders must exist on every node.
-            judge: decides which answers are the same; every actor gets a copy.
+            grader: decides which answers are the same; every actor gets a copy.
             address: address of a running cluster, or "local" for a new one on this machine.
             workers: number of actors; default: as many as the nodes have room for, see `needs`.
 
@@ -96,7 +96,7 @@ class RayRunner:
             },
         )(_Worker)
         self._actors: list[Any] = [
-            actor.remote(recipe, models, judge) for _ in range(self.num_workers)
+            actor.remote(recipe, models, grader) for _ in range(self.num_workers)
         ]
         self._idle = list(range(self.num_workers))
         self._queue = BatchQueue()
@@ -216,10 +216,10 @@ def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
 class _Worker:
     """An actor with its own runner and grid; it gets cells by index, so nothing compiles twice."""
 
-    def __init__(self, recipe: Recipe, models: ModelSource, judge: AnswerJudge) -> None:
+    def __init__(self, recipe: Recipe, models: ModelSource, grader: AnswerGrader) -> None:
         self._cells = grid(recipe)
         self._times = WallTimes()
-        self._runner = LocalRunner(recipe, models, judge, self._times)
+        self._runner = LocalRunner(recipe, models, grader, self._times)
 
     def search(self, cell: int, questions: list[Question]) -> tuple[list[SearchResult], WallTimes]:
         results: list[SearchResult] = []

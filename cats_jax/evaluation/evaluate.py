@@ -23,12 +23,12 @@ from ..controllers.strategies import (
 from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
-from ..grading.verdict import default_judge, needs_math
+from ..grading.graders import default_grader, needs_math
 from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import ModelSource, described_format, thought_tokens
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
@@ -275,7 +275,7 @@ def evaluate(
     folder: str | pathlib.Path,
     *,
     observers: Sequence[Observer] = (),
-    judge: AnswerJudge | None = None,
+    grader: AnswerGrader | None = None,
     runner: CellRunner | None = None,
     keep_going: bool = False,
     until: UntilCertified | None = None,
@@ -290,7 +290,7 @@ def evaluate(
         models: source of the recipe's models.
         folder: the run folder, which is created or continued.
         observers: objects notified of each cell and row, such as progress bars.
-        judge: decides which answers are the same; default: `default_judge`.
+        grader: decides which answers are the same; default: `default_grader`.
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
         keep_going: whether a run in which every search fails continues, see `FailureWatch`.
         until: a claim that ends the run as soon as it is settled; the runner must return when all
@@ -306,16 +306,16 @@ def evaluate(
     """
     started = time.perf_counter()
     times = WallTimes()
-    judge = default_judge(evaluation.recipe.questions) if judge is None else judge
+    grader = default_grader(evaluation.recipe.questions) if grader is None else grader
     if runner is None:
-        runner = LocalRunner(evaluation.recipe, models, judge, times)
+        runner = LocalRunner(evaluation.recipe, models, grader, times)
     with RunWriter(folder, evaluation.manifest) as writer:
         search_cells(
             evaluation,
             writer,
             runner,
             times,
-            judge=judge,
+            grader=grader,
             observers=observers,
             keep_going=keep_going,
             until=until,
@@ -329,7 +329,7 @@ def search_cells(
     runner: CellRunner,
     times: WallTimes,
     *,
-    judge: AnswerJudge,
+    grader: AnswerGrader,
     observers: Sequence[Observer] = (),
     keep_going: bool = False,
     until: UntilCertified | None = None,
@@ -347,7 +347,7 @@ def search_cells(
         for observer in observers:
             observer.begin_cell(cell.title, len(questions.questions), done)
         with_trees = evaluation.recipe.writes_trees(cell.num_candidates)
-        return Recorder(cell, questions, judge, writer, with_trees, observers, times)
+        return Recorder(cell, questions, grader, writer, with_trees, observers, times)
 
     # A claim is about all cells, which search the same batch before the next one.
     cells = evaluation.cells

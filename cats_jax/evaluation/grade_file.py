@@ -1,4 +1,4 @@
-"""Grading a file of answers: rows in, the same rows with verdicts out."""
+"""Grading a file of answers: rows in, the same rows with grades out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ..datasets.layout import BadRowError, answer_text, column
 from ..errors import BadInputError
-from ..grading.judge import Grade, MathJudge
+from ..grading.math_grader import Grade, MathGrader
 from ..storage.durable import whole_text
 from ..storage.tables import numbered_rows
 
@@ -52,12 +52,12 @@ def count_rows(path: str | pathlib.Path) -> int:
 def grade_file(
     source: str | pathlib.Path,
     target: str | pathlib.Path,
-    judge: MathJudge,
+    grader: MathGrader,
     on_row: Callable[[Grade], None] = lambda grade: None,
 ) -> Tally:
     """Grade rows `{"prediction", "answer"}`, write them with `correct` added, and count them.
 
-    The target is written whole or not at all. A row that can't be graded within the judge's limits
+    The target is written whole or not at all. A row that can't be graded within the grader's limits
     counts as wrong and gets the reason as `error`.
 
     Args:
@@ -65,7 +65,7 @@ def grade_file(
             number, or a list of answers in any order. `tolerance`, or OlympiadBench's `error`:
             largest absolute difference between numbers that count as equal.
         target: JSONL, replaced if it exists.
-        judge: grades the rows within its limits, in its worker processes.
+        grader: grades the rows within its limits, in its worker processes.
         on_row: called with the grade of each row, in order.
 
     Raises:
@@ -74,7 +74,7 @@ def grade_file(
     source, target = pathlib.Path(source), pathlib.Path(target)
     tally = Tally()
     with whole_text(target) as lines:
-        for task, grade in _graded(source, judge):
+        for task, grade in _graded(source, grader):
             row = {**task.row, "correct": grade.correct}
             if grade.error:
                 row["error"] = grade.error
@@ -86,14 +86,14 @@ def grade_file(
     return tally
 
 
-def _graded(source: pathlib.Path, judge: MathJudge) -> Iterator[tuple[_Task, Grade]]:
-    """Rows with their grades, in order; as many at a time as the judge has workers."""
+def _graded(source: pathlib.Path, grader: MathGrader) -> Iterator[tuple[_Task, Grade]]:
+    """Rows with their grades, in order; as many at a time as the grader has workers."""
     waiting: deque[tuple[_Task, Future[Grade]]] = deque()
-    with ThreadPoolExecutor(judge.workers, thread_name_prefix="grade") as pool:
+    with ThreadPoolExecutor(grader.workers, thread_name_prefix="grade") as pool:
         try:
             for task in _tasks(source):
-                waiting.append((task, pool.submit(_grade, judge, task)))
-                if len(waiting) >= _WAITING_PER_WORKER * judge.workers:
+                waiting.append((task, pool.submit(_grade, grader, task)))
+                if len(waiting) >= _WAITING_PER_WORKER * grader.workers:
                     first, grade = waiting.popleft()
                     yield first, grade.result()
             for task, grade in waiting:
@@ -102,10 +102,10 @@ def _graded(source: pathlib.Path, judge: MathJudge) -> Iterator[tuple[_Task, Gra
             pool.shutdown(cancel_futures=True)
 
 
-def _grade(judge: MathJudge, task: _Task) -> Grade:
+def _grade(grader: MathGrader, task: _Task) -> Grade:
     if task.prediction is None:
         return Grade(False)
-    return judge.grade(task.prediction, task.gold, task.tolerance)
+    return grader.grade(task.prediction, task.gold, task.tolerance)
 
 
 def _tasks(path: pathlib.Path) -> Iterator[_Task]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from scipy import stats
 
-from ..grading.verdict import default_judge
+from ..grading.graders import default_grader
 from ..live.ledger import Ledger
 from ..live.results import SearchResult
 from ..models.footprint import Footprint, Work
@@ -203,7 +203,7 @@ class _Searches:
         self._questions = questions
         self._models = models
         self._report = report
-        self._judge = default_judge(recipe.questions)
+        self._grader = default_grader(recipe.questions)
 
     def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
         """A sample of the first of the cells, and of the others while the seconds last.
@@ -241,7 +241,7 @@ class _Searches:
         """Search the first questions; compilation counts as startup."""
         results: list[SearchResult] = []
         times = WallTimes()
-        runner = LocalRunner(self._recipe, self._models, self._judge, times)
+        runner = LocalRunner(self._recipe, self._models, self._grader, times)
         runner.search(cell, self._questions[:number], results.append)
         ledgers = tuple(result.ledger for result in results)
         compiling = min(times.parts["compiling"], times.searching)

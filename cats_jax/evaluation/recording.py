@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..datasets import QuestionSet
-from ..grading.verdict import grade_answer, is_covered
+from ..grading.graders import grade_answer, is_covered
 from ..live.abstention import decided
 from ..live.results import SearchResult
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import Row, RunWriter
 from .cells import Cell
 from .wall_times import WallTimes
@@ -39,7 +39,7 @@ class Recorder:
         self,
         cell: Cell,
         questions: QuestionSet,
-        judge: AnswerJudge,
+        grader: AnswerGrader,
         writer: RunWriter,
         with_trees: bool,
         observers: Sequence[Observer],
@@ -48,7 +48,7 @@ class Recorder:
         """Store the arguments; `with_trees` says whether the cell's trees are written."""
         self._cell = cell
         self._questions = questions
-        self._judge = judge
+        self._grader = grader
         self._writer = writer
         self._with_trees = with_trees
         self._observers = observers
@@ -63,7 +63,7 @@ class Recorder:
         cell, identity = self._cell, result.question.id
         gold = self._questions.answers[identity]
         tolerance = self._questions.tolerances.get(identity)
-        grade = grade_answer(self._judge, result.answer, gold, tolerance)
+        grade = grade_answer(self._grader, result.answer, gold, tolerance)
         row = Row(
             key=cell.key(identity),
             question=identity,
@@ -83,7 +83,7 @@ class Recorder:
             dataset=self._questions.datasets.get(identity, ""),
             tolerance=tolerance,
             covered=grade.correct
-            or is_covered(self._judge, [path.answer for path in result.paths], gold, tolerance),
+            or is_covered(self._grader, [path.answer for path in result.paths], gold, tolerance),
         )
         # A replay of a bank has no tree.
         self._writer.add(row, result if self._with_trees and result.candidates else None)

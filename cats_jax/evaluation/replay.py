@@ -58,7 +58,7 @@ def replay(
     prm: int,
     num_candidates: int,
     price: float = 0.0,
-    prm_rate: float = 1.0,
+    prm_token_cost: float = 1.0,
     seed: int = 0,
 ) -> Replayed:
     """Search every question of a bank and return correctness and costs.
@@ -72,7 +72,7 @@ def replay(
         num_candidates: N.
         price: price of 100 candidates or 1000 tokens in units of a right answer, an input of the
             controller.
-        prm_rate: cost of a PRM token relative to a policy token, an input of the controller.
+        prm_token_cost: cost of a PRM token relative to a policy token, an input of the controller.
         seed: seed of the random draws.
 
     Raises:
@@ -83,7 +83,7 @@ def replay(
             f"strategy {strategy.name!r} rewrites answers, which a bank has none of: search the "
             "questions by `cats-jax evaluate` without a bank"
         )
-    if isinstance(strategy.config, search.CatsConfig) and not strategy.config.score_base:
+    if isinstance(strategy.config, search.cats.CatsConfig) and not strategy.config.score_base:
         raise BadInputError(
             f"strategy {strategy.name!r} asks the PRM for some children only (score_base=False): a "
             "replay counts every step's PRM tokens once, search live instead"
@@ -97,7 +97,7 @@ def replay(
         jnp.int32(prm),
         jnp.int32(num_candidates),
         jnp.float32(price),
-        jnp.float32(prm_rate),
+        jnp.float32(prm_token_cost),
         jax.random.key(seed),
         strategy=strategy,
         capacity=search.state.capacity_for(num_candidates),
@@ -159,7 +159,7 @@ class ReplayRunner:
             prm=prm,
             num_candidates=cell.num_candidates,
             price=cell.price,
-            prm_rate=cell.prm_rate,
+            prm_token_cost=cell.prm_token_cost,
             seed=cell.seed,
         )
         for question in questions:
@@ -191,9 +191,9 @@ def _right_path(answer: str) -> SearchPath:
     return SearchPath(steps=(), step_scores=(), path_score=None, answer=answer, nodes=())
 
 
-def _action_table(strategy: search.Strategy) -> search.ActionTable | None:
+def _action_table(strategy: search.Strategy) -> search.cats.ActionTable | None:
     """The action table of a strategy with a controller; None for other strategies."""
-    return strategy.config.actions if isinstance(strategy.config, search.CatsConfig) else None
+    return strategy.config.actions if isinstance(strategy.config, search.cats.CatsConfig) else None
 
 
 def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRow]:
@@ -221,7 +221,7 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
     ]
 
 
-def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> search.Strategy:
+def allocation_oracle(config: search.cats.CatsConfig, *, sample: int, stop: int) -> search.Strategy:
     """A CATS strategy that allocates by the bank's true values and ranks by the PRM's scores.
 
     A node samples more if it can lead to a right answer by the bank's value, but the child that the
@@ -231,24 +231,24 @@ def allocation_oracle(config: search.CatsConfig, *, sample: int, stop: int) -> s
         config: settings of the CATS search.
         sample, stop: rows of the action table of `config` for sampling more and for stopping.
     """
-    path_score = search.aggregation.aggregation(config.path_score)
+    path_score = search.aggregations.aggregation(config.path_score)
 
     def policy(
-        bank: step_bank.Bank, key: jax.Array, observation: search.Observation
+        bank: step_bank.Bank, key: jax.Array, observation: search.cats.Observation
     ) -> tuple[jax.Array, jax.Array]:
         state, slots = observation.state, observation.deciding.shape[0]
         pool = state.pool
         one_each = jnp.ones((slots,), jnp.int32)
         first = search.ranking.retain(
-            search.aggregation.path_keys(pool, path_score), pool.parent, pool.valid, one_each
+            search.aggregations.path_keys(pool, path_score), pool.parent, pool.valid, one_each
         )
         is_right = first & (bank.value[pool.embedding] > 0.0)
         first_is_right = jnp.zeros((slots,), bool).at[pool.parent].max(is_right)
         may_be_right = bank.value[state.frontier.embedding] > 0.0
         action = jnp.where(may_be_right & ~first_is_right, sample, stop).astype(jnp.int32)
-        return search.constant_policy(action, key, observation)
+        return search.cats.constant_policy(action, key, observation)
 
-    return dataclasses.replace(search.cats(policy, config), name="oracle")
+    return dataclasses.replace(search.cats.cats(policy, config), name="oracle")
 
 
 @functools.partial(jax.jit, static_argnames=("strategy", "capacity", "max_depth"))
@@ -259,7 +259,7 @@ def _search_blocks(
     prm: jax.Array,
     num_candidates: jax.Array,
     price: jax.Array,
-    prm_rate: jax.Array,
+    prm_token_cost: jax.Array,
     key: jax.Array,
     *,
     strategy: search.Strategy,
@@ -277,7 +277,7 @@ def _search_blocks(
             strategy=strategy,
             num_candidates=num_candidates,
             max_depth=task.max_depth,
-            context=task.context._replace(price=price, prm_rate=prm_rate),
+            context=task.context._replace(price=price, prm_token_cost=prm_token_cost),
             capacity=capacity,
             frontier_capacity=strategy.width(capacity),
             depth_capacity=max_depth,
@@ -329,7 +329,7 @@ def _cost_recorder(num_actions: int) -> search.Recorder:
         asked = search.children.asked_rows(tick.plan.request, expansion.parent, expansion.done)
         scored = expansion.valid & asked
         actions = jnp.zeros((num_actions,), jnp.int32)
-        if isinstance(decision, search.Decision):
+        if isinstance(decision, search.cats.Decision):
             actions = actions.at[decision.action].add(decision.valid.astype(jnp.int32))
         return memory, _Costs(
             generated=search.costs.tick_tokens(tick).sampled,

@@ -25,12 +25,12 @@ from search.state import empty_paths
 
 from ..controllers.strategies import SearchMethod, build_strategy, options_of
 from ..errors import BadInputError
-from ..grading.verdict import grade_answer, is_covered
+from ..grading.graders import grade_answer, is_covered
 from ..live import calls
 from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree, candidate_step
-from ..protocols import AnswerJudge, Path, Step, StepScorer
+from ..protocols import AnswerGrader, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
 from ..specs.functions import is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
@@ -78,23 +78,23 @@ def rescore(
     run: Run,
     folder: str | pathlib.Path,
     change: Change,
-    judge: AnswerJudge,
+    grader: AnswerGrader,
     scorer: StepScorer | None = None,
     *,
-    grader: str = "",
+    grader_name: str = "",
     functions: bool = True,
 ) -> Rescored:
     """Rescore a run's trees and write the rows to a new run folder.
 
-    `judge` extracts the answers again, compares them for the vote, and grades the chosen one.
+    `grader` extracts the answers again, compares them for the vote, and grades the chosen one.
 
     Args:
         run: the run to rescore, as read.
         folder: folder of the new run; must differ from the old run's.
         change: the settings that change.
-        judge: extracts answers and decides which are the same.
+        grader: extracts answers and decides which are the same.
         scorer: the PRM of `change.prm`, loaded.
-        grader: name of the judge, for the manifest.
+        grader_name: name of the grader, for the manifest.
         functions: whether strategies that the manifest names as `module:function` are loaded, which
             runs their code.
 
@@ -125,7 +125,7 @@ def rescore(
         label: _changed_method(specs[label], change) if _is_answered_by_tree(strategy) else None
         for label, strategy in strategies.items()
     }
-    manifest = _manifest(run, change, grader)
+    manifest = _manifest(run, change, grader_name)
     with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
         # The largest N scores all paths of a pool; the other rows read these scores.
         for row in sorted(rows, key=lambda row: -row.num_candidates):
@@ -142,8 +142,8 @@ def rescore(
                 )
                 _score(result, prm)
                 end(result.question, not result.ledger.prm_refused)
-            _choose(result, methods[row.strategy], judge)
-            writer.add(_new_row(row, result, change, judge), result)
+            _choose(result, methods[row.strategy], grader)
+            writer.add(_new_row(row, result, change, grader), result)
     return Rescored(read_run(folder), left_out)
 
 
@@ -263,12 +263,12 @@ def _path_to(result: SearchResult, node: int) -> Path:
     return tuple(reversed(steps))
 
 
-def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudge) -> None:
+def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGrader) -> None:
     """Extract the answers again, aggregate the scores and choose among the finished paths.
 
     Without a method the chosen path and the path scores stay as they were.
     """
-    tree = SearchTree(result.question, judge)
+    tree = SearchTree(result.question, grader)
     if not result.paths:
         return
     depth = max(len(path.nodes) for path in result.paths)
@@ -278,7 +278,7 @@ def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudg
     for row, path in enumerate(result.paths):
         steps = [result.candidates[node - 1] for node in path.nodes]
         scores[row, : len(steps)] = [step.score or 0.0 for step in steps]
-        answer = judge.extract(path.steps)
+        answer = grader.extract(path.steps)
         answers[row] = tree.answer_class(answer)
         steps[-1].answer = answer
         paths.append(dataclasses.replace(path, answer=answer))
@@ -294,7 +294,7 @@ def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudg
     if method is not None:
         strategy, params, price, rate, _ = method
         # The tree does not hold the rest of the context.
-        context = search.Context(price, prm_rate=rate)
+        context = search.Context(price, prm_token_cost=rate)
         chosen = int(strategy.answer(params, finished, context, strategy.aggregation))
         values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
         for row, path in enumerate(paths):
@@ -312,8 +312,8 @@ def _choose(result: SearchResult, method: SearchMethod | None, judge: AnswerJudg
         result.status = "no_answer" if result.answer is None else "answered"
 
 
-def _new_row(row: Row, result: SearchResult, change: Change, judge: AnswerJudge) -> Row:
-    grade = grade_answer(judge, result.answer, row.gold, row.tolerance)
+def _new_row(row: Row, result: SearchResult, change: Change, grader: AnswerGrader) -> Row:
+    grade = grade_answer(grader, result.answer, row.gold, row.tolerance)
     return dataclasses.replace(
         row,
         key=_new_key(row, change),
@@ -321,7 +321,7 @@ def _new_row(row: Row, result: SearchResult, change: Change, judge: AnswerJudge)
         answer=result.answer,
         correct=grade.correct,
         covered=grade.correct
-        or is_covered(judge, [path.answer for path in result.paths], row.gold, row.tolerance),
+        or is_covered(grader, [path.answer for path in result.paths], row.gold, row.tolerance),
         status=result.status,
         reason=grade.error and f"not graded: {grade.error}",
         ledger=Ledger(**dataclasses.asdict(result.ledger)),
@@ -337,7 +337,7 @@ def _new_prm(row: Row, change: Change) -> str | None:
     return row.prm if row.prm is None or change.prm is None else change.prm.label
 
 
-def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
+def _manifest(run: Run, change: Change, grader_name: str) -> dict[str, Any]:
     """The run's manifest with the change, without guarantees, which changed rows do not have."""
     labels = [str(entry["label"]) for entry in run.manifest["config"]["strategies"]]
     config = {
@@ -346,7 +346,7 @@ def _manifest(run: Run, change: Change, grader: str) -> dict[str, Any]:
         "rescored": {
             "from": run.folder.name,
             "rows": len(run.rows),
-            "grader": grader,
+            "grader": grader_name,
             **dataclasses.asdict(change),
         },
     }

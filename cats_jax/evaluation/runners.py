@@ -15,7 +15,7 @@ from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell, grid
 from .shared_paths import SharedPaths
@@ -76,7 +76,7 @@ class LocalRunner:
     """
 
     def __init__(
-        self, recipe: Recipe, models: ModelSource, judge: AnswerJudge, times: WallTimes
+        self, recipe: Recipe, models: ModelSource, grader: AnswerGrader, times: WallTimes
     ) -> None:
         """Models are loaded at the first cell that needs them.
 
@@ -88,7 +88,7 @@ class LocalRunner:
         check_shares(recipe.policy, recipe.prms)
         self._recipe = recipe
         self._models = models
-        self._judge = judge
+        self._grader = grader
         self._times = times
         self._policy: StepGenerator | None = None
         self._prm: tuple[PrmSpec, StepScorer] | None = None
@@ -138,9 +138,9 @@ class LocalRunner:
             num_candidates=cell.num_candidates,
             calibration=cell.calibration,
             price=cell.price,
-            prm_rate=cell.prm_rate,
+            prm_token_cost=cell.prm_token_cost,
             seed=cell.seed,
-            judge=self._judge,
+            grader=self._grader,
             max_depth=recipe.max_depth,
             budget=recipe.budget,
             in_flight=recipe.in_flight,

@@ -7,5 +7,5 @@ math-verify compares the answers that text and exact numbers can't decide. It be
 from .extraction import final_answer as final_answer
 from .extraction import given_answer as given_answer
 from .extraction import hash_answer as hash_answer
-from .judge import Grade as Grade
-from .judge import MathJudge as MathJudge
+from .math_grader import Grade as Grade
+from .math_grader import MathGrader as MathGrader

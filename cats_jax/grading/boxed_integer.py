@@ -1,4 +1,4 @@
-"""The judge of answers that are integers in a box.
+"""The grader of answers that are integers in a box.
 
 Text written by a language model is untrusted. It is only scanned and compared here, never run.
 """
@@ -14,8 +14,8 @@ _MAX_INTEGER_DIGITS = 100
 """Longer digit strings are compared as text, because their conversion takes quadratic time."""
 
 
-class BoxedIntegerJudge:
-    r"""Judge for tasks whose answers are integers in `\boxed{}`, such as the embedded world's.
+class BoxedIntegerGrader:
+    r"""Grader for tasks whose answers are integers in `\boxed{}`, such as the embedded world's.
 
     Two answers are the same if they are the same integer in ASCII digits, or the same text.
     """

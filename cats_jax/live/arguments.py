@@ -38,7 +38,7 @@ def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
         return strategy
     if isinstance(strategy, search.Strategy):
         return SearchMethod(strategy, params)
-    way = "pass a search.Strategy, such as search.beam(factor=4)"
+    way = "pass a search.Strategy, such as search.beam(expansion=4)"
     if isinstance(strategy, str):
         call = "load_controller()" if strategy == "cats" else "search_method(...)"
         way = (
@@ -57,7 +57,7 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
     if width > num_candidates:
         raise BadInputError(
             f"strategy {label!r}: K={width} paths kept, but N={num_candidates} "
-            "candidates a step: K must be at most N; lower the width or raise N"
+            "candidates a step: K must be at most N; lower the beam width or raise N"
         )
 
 
@@ -113,13 +113,13 @@ def check_calibration(values: Any) -> None:
         )
 
 
-def check_judge(judge: Any) -> None:
-    """Raise BadInputError unless `judge` has the methods of an `AnswerJudge`."""
-    missing = _missing(judge, ("extract", "equivalent"))
+def check_grader(grader: Any) -> None:
+    """Raise BadInputError unless `grader` has the methods of an `AnswerGrader`."""
+    missing = _missing(grader, ("extract", "equivalent"))
     if missing:
         raise BadInputError(
-            f"judge is {_kind(judge)} without {missing}: pass an AnswerJudge, such as "
-            "BoxedIntegerJudge(), or None"
+            f"grader is {_kind(grader)} without {missing}: pass an AnswerGrader, such as "
+            "BoxedIntegerGrader(), or None"
         )
 
 

@@ -23,9 +23,9 @@ def decision_rows(
         index: slot of the question.
         step, phase: reasoning step and tick within it, from 0.
     """
-    if not isinstance(observed["output"].report, search.Decision):
+    if not isinstance(observed["output"].report, search.cats.Decision):
         return
-    decision: search.Decision = of_slot(observed["output"].report, index)
+    decision: search.cats.Decision = of_slot(observed["output"].report, index)
     request: search.Request = of_slot(observed["request"], index)
     for node_slot in np.flatnonzero(decision.valid):
         yield DecisionRow(

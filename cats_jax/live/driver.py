@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocols import AnswerJudge, StepGenerator, StepScorer
+from ..protocols import AnswerGrader, StepGenerator, StepScorer
 from .accounting import Accounts
 from .expander import Expander
 from .jobs import Job, SearchSettings
@@ -47,7 +47,7 @@ class SearchBatch:
         params: Any,
         policy: StepGenerator,
         scorer: StepScorer | None,
-        judge: AnswerJudge,
+        grader: AnswerGrader,
         waiting: deque[Job],
         slots: int,
         finish: Callable[[SearchResult], None],
@@ -58,7 +58,7 @@ class SearchBatch:
         The caller may append to `waiting` between two calls of `advance`.
         """
         self._settings = settings
-        self._judge = judge
+        self._grader = grader
         self._waiting = waiting
         self._finish = finish
         self._slots: list[Slot | None] = [None] * slots
@@ -123,7 +123,7 @@ class SearchBatch:
         for index, slot in enumerate(self._slots):
             if slot is None and self._waiting:
                 job = self._waiting.popleft()
-                tree = SearchTree(job.question, self._judge)
+                tree = SearchTree(job.question, self._grader)
                 reads_log_probs = self._settings.reads_log_probs(job.inputs)
                 certainty = self._settings.strategy.certainty
                 self._slots[index] = Slot(index, job, tree, reads_log_probs, certainty)

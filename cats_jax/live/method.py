@@ -106,14 +106,15 @@ class SearchMethod(NamedTuple):
         strategy: strategy of the search.
         params: parameters of the strategy's controller; `()` without one.
         price: price per 100 candidates, or per 1000 tokens, in the context of the search.
-        prm_rate: cost of a PRM token relative to a policy token, in the context of the search.
+        prm_token_cost: cost of a PRM token relative to a policy token, in the context of the
+            search.
         origin: what the controller was trained with; None for other methods.
     """
 
     strategy: search.Strategy
     params: Any = ()
     price: float = 0.0
-    prm_rate: float = 1.0
+    prm_token_cost: float = 1.0
     origin: Origin | None = None
 
     def calibration(

@@ -12,8 +12,10 @@ _BOTTOM = 0.1
 """Share of the windows in the summary "bottom", as published."""
 
 
-def path_certainty(tokens: Sequence[float] | np.ndarray, certainty: search.Certainty) -> float:
-    """The certainty of a path, see `search.Certainty`.
+def path_certainty(
+    tokens: Sequence[float] | np.ndarray, certainty: search.certainty.Certainty
+) -> float:
+    """The certainty of a path, see `search.certainty.Certainty`.
 
     Args:
         tokens: certainties of the path's tokens in order, finite; at least one.

@@ -77,7 +77,7 @@ class DecisionRow:
     Attributes:
         step, phase: reasoning step and tick within it, from 0.
         node: id of the candidate at which the controller decided; 0 is the question.
-        features: the controller's inputs, in the order of `search.FEATURE_NAMES`.
+        features: the controller's inputs, in the order of `search.cats.FEATURE_NAMES`.
         action: row of the action table.
         num_extra: number of candidates that the action requested.
         num_retain, temperature, top_p, top_k: the other values of the action.

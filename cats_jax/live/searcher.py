@@ -17,15 +17,15 @@ import search
 
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError
-from ..grading.boxed_integer import BoxedIntegerJudge
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
+from ..grading.boxed_integer import BoxedIntegerGrader
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import check_num_candidates
 from ..specs.rewriting import load_rewriting
 from .arguments import (
     as_method,
     check_calibration,
     check_certainty,
-    check_judge,
+    check_grader,
     check_outcome_model,
     check_policy,
     check_questions,
@@ -65,10 +65,10 @@ class Searcher:
         num_candidates: int,
         calibration: Sequence[float] | str | pathlib.Path | None = None,
         price: float | None = None,
-        prm_rate: float | None = None,
+        prm_token_cost: float | None = None,
         seed: int = 0,
         params: Any = (),
-        judge: AnswerJudge | None = None,
+        grader: AnswerGrader | None = None,
         max_depth: int = 10,
         budget: int | None = None,
         in_flight: int = 64,
@@ -83,8 +83,9 @@ class Searcher:
             scorer: PRM that scores the steps; needed by strategies with `uses_scores`. An outcome
                 model (`finished_only`) scores finished answers only, and works with strategies
                 without `needs_step_scores`.
-            strategy: search strategy, for example `search.beam(factor=8)`, or a search method, for
-                example `cats_jax.load_controller("cats")`, which has params, price and PRM rate.
+            strategy: search strategy, for example `search.beam(expansion=8)`, or a search method,
+                for example `cats_jax.load_controller("cats")`, which has params, price and PRM
+                rate.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
             calibration: calibration of the scorer's scores beside the policy, which strategies with
                 `needs_calibration` read. Either the values of a `search.Calibration` in order; or a
@@ -93,15 +94,15 @@ class Searcher:
                 its training with this policy and PRM, or the one shipped for models of the embedded
                 world.
             price: price of 100 candidates in units of a right answer, >= 0; for a controller with
-                `charge="tokens"`, price of 1000 tokens. A controller that was trained at several
+                `cost_unit="tokens"`, price of 1000 tokens. A controller that was trained at several
                 prices samples less at a higher one. None: that of the search method, otherwise 0.
-            prm_rate: cost of a PRM token relative to a policy token, >= 0. A controller that was
-                trained at several rates calls the PRM less at a higher one. None: that of the
+            prm_token_cost: cost of a PRM token relative to a policy token, >= 0. A controller that
+                was trained at several rates calls the PRM less at a higher one. None: that of the
                 search method, otherwise 1.
             seed: run seed.
             params: parameters of the strategy's controller (CATS); `()` without one, and for a
                 search method, which has its own.
-            judge: decides which answers are the same; default: `BoxedIntegerJudge`.
+            grader: decides which answers are the same; default: `BoxedIntegerGrader`.
             max_depth: number of reasoning steps; the last one runs to the end of the answer.
             budget: cap on all candidates of a question; default `num_candidates * max_depth`.
             in_flight: number of questions searched at once.
@@ -133,8 +134,8 @@ class Searcher:
             if not isinstance(value, Integral) or value < 1:
                 raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
         price = method.price if price is None else price
-        prm_rate = method.prm_rate if prm_rate is None else prm_rate
-        for name, value in (("price", price), ("prm_rate", prm_rate)):
+        prm_token_cost = method.prm_token_cost if prm_token_cost is None else prm_token_cost
+        for name, value in (("price", price), ("prm_token_cost", prm_token_cost)):
             if not isinstance(value, Real) or not 0.0 <= value < math.inf:
                 raise BadInputError(f"{name}={value!r}: must be a number >= 0")
         check_width(strategy, strategy.name, num_candidates)
@@ -146,7 +147,7 @@ class Searcher:
         read = scorer if strategy.uses_scores else None
         if read is not None and facts_of(read).finished_only:
             check_outcome_model(strategy, strategy.name, read.name)
-            strategy = search.scoring_ends(strategy)
+            strategy = search.interface.scoring_ends(strategy)
         if calibration is None or isinstance(calibration, str | pathlib.Path):
             prm = None if read is None else read.name
             calibration = method.calibration(policy.name, prm, calibration)
@@ -177,14 +178,14 @@ class Searcher:
             recorder=recorder,
         )
         sparsity = (0.0, 0.0) if read is None else (read.sparsity_total, read.sparsity_last_layer)
-        context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_rate)
+        context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_token_cost)
         self._context = jax.tree.map(np.float32, context)
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed
         self._params = method.params
-        if judge is not None:
-            check_judge(judge)
-        self._judge = BoxedIntegerJudge() if judge is None else judge
+        if grader is not None:
+            check_grader(grader)
+        self._grader = BoxedIntegerGrader() if grader is None else grader
         self._in_flight = in_flight
         self.timings = Timings()
 
@@ -274,7 +275,7 @@ class Searcher:
             params=self._params,
             policy=self._policy,
             scorer=self._scorer,
-            judge=self._judge,
+            grader=self._grader,
             waiting=waiting,
             # A power of two, so that runs of similar size share one compilation.
             slots=1 << (at_once - 1).bit_length(),

@@ -40,7 +40,7 @@ class Slot:
     job: Job
     tree: SearchTree
     reads_log_probs: bool
-    certainty: search.Certainty | None = None
+    certainty: search.certainty.Certainty | None = None
     records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0

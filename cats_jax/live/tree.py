@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..protocols import AnswerJudge, Path, Question, Step, StepSample, confidence
+from ..protocols import AnswerGrader, Path, Question, Step, StepSample, confidence
 from .ledger import Ledger
 from .results import PRM_CONTEXT, ROOT, Candidate, DecisionRow
 
@@ -20,19 +20,19 @@ from .results import PRM_CONTEXT, ROOT, Candidate, DecisionRow
 class SearchTree:
     """All candidates of one question, and the classes of their texts and answers."""
 
-    def __init__(self, question: Question, judge: AnswerJudge) -> None:
+    def __init__(self, question: Question, grader: AnswerGrader) -> None:
         """An empty tree."""
         self.question = question
         self.candidates: list[Candidate] = []
         self.decisions: list[DecisionRow] = []
         self.ledger = Ledger()
-        self._judge = judge
+        self._grader = grader
         self._paths: dict[int, Path] = {ROOT: ()}
         # Path and answer of each distinct continuation of a node: samples are often equal.
         self._continued: dict[tuple[int, int, str], tuple[StepSample, Path, str | None, bool]] = {}
         self._certainties: dict[int, np.ndarray] = {}  # of the tokens of each candidate
         self._text_class: dict[str, int] = {}
-        self._answers = AnswerClasses(judge)
+        self._answers = AnswerClasses(grader)
 
     def add(
         self, parent: int, sample: StepSample, *, step: int, phase: int, pool_row: int
@@ -115,7 +115,7 @@ class SearchTree:
         found = self._continued.get(key)
         if found is None:
             path = (*self.path(parent), sampled_step(sample))
-            found = (sample, path, *answer_and_end(self._judge, path, sample))
+            found = (sample, path, *answer_and_end(self._grader, path, sample))
             self._continued[key] = found
         return found[1:]
 
@@ -127,9 +127,9 @@ class SearchTree:
 class AnswerClasses:
     """Numbers of classes of equivalent answers, in order of appearance."""
 
-    def __init__(self, judge: AnswerJudge) -> None:
+    def __init__(self, grader: AnswerGrader) -> None:
         """Start without classes."""
-        self._judge = judge
+        self._grader = grader
         self._numbers: dict[str, int] = {}
         self._representatives: list[str] = []
 
@@ -137,7 +137,7 @@ class AnswerClasses:
         """The answer's class, from 0; a new text is compared with one answer per class."""
         if answer not in self._numbers:
             for number, representative in enumerate(self._representatives):
-                if self._judge.equivalent(representative, answer):
+                if self._grader.equivalent(representative, answer):
                     self._numbers[answer] = number
                     break
             else:
@@ -186,8 +186,8 @@ def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) 
     return f"every candidate of step {step} is invalid: {said.get(str(reason), reason)}"
 
 
-def answer_and_end(judge: AnswerJudge, path: Path, sample: StepSample) -> tuple[str | None, bool]:
+def answer_and_end(grader: AnswerGrader, path: Path, sample: StepSample) -> tuple[str | None, bool]:
     """The answer, or None, of a path whose last step is a valid sample, and whether it is done."""
-    answer = judge.extract([step.text for step in path])
+    answer = grader.extract([step.text for step in path])
     # A closed answer ends the path even if the model would continue.
     return answer, sample.finish == "end" or answer is not None

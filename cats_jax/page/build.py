@@ -13,8 +13,8 @@ from typing import Any, TextIO
 import search
 
 from ..errors import BadInputError
-from ..grading.verdict import make_judge, recorded_grader
-from ..protocols import AnswerJudge
+from ..grading.graders import make_grader, recorded_grader
+from ..protocols import AnswerGrader
 from ..reporting.groups import by_dataset, groups
 from ..reporting.right_path import follow_right_path
 from ..runs.folder import Row, Run
@@ -74,12 +74,12 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
         for run in merged:
             texts: dict[Question, str] = {}
             places: dict[str, tuple[int, int]] = {}
-            judge = make_judge(recorded_grader(run.manifest["config"]))
+            grader = make_grader(recorded_grader(run.manifest["config"]))
             for question, rows in rows_by_question(run.rows).items():
                 for row in rows:
                     if row.tree is None:
                         continue
-                    tree = _encoded(run, row, judge, texts, question, damaged)
+                    tree = _encoded(run, row, grader, texts, question, damaged)
                     if tree is not None:
                         places[row.key] = blocks.add(tree)
             blocks.close_block()
@@ -100,7 +100,7 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
 def _encoded(
     run: Run,
     row: Row,
-    judge: AnswerJudge,
+    grader: AnswerGrader,
     texts: dict[Question, str],
     question: Question,
     damaged: list[str],
@@ -111,7 +111,7 @@ def _encoded(
         damaged.append(str(error))
         return None
     texts.setdefault(question, result.question.text)
-    return encode_tree(result, follow_right_path(run, row, result, judge))
+    return encode_tree(result, follow_right_path(run, row, result, grader))
 
 
 def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
@@ -128,7 +128,7 @@ def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: Tex
     figures = [part.pop("figures") for part in parts]
     index = {
         "version": __version__,
-        "feature_names": list(search.FEATURE_NAMES),
+        "feature_names": list(search.cats.FEATURE_NAMES),
         "parts": parts,
     }
     values = {

@@ -4,10 +4,10 @@ Let R* of a finished path be 1 if its answer is right and 0 if it is wrong. For 
 question, let epsilon bound |score - R*|. If the selected path leads every path with another answer
 by more than 2 epsilon, its R* is larger than theirs, so its answer is right.
 
-Epsilon is estimated on a held-out run. It is the `level`-quantile, over questions, of a question's
-largest deviation. A certified answer can be wrong only on a question with a larger deviation than
-epsilon. The share of such questions is about 1 - level. If all paths of a question give the same
-answer, there is no lead, and the answer is not certified.
+Epsilon is estimated on a held-out run. It is a quantile, over questions, of a question's largest
+deviation. A certified answer can be wrong only on a question with a larger deviation than epsilon.
+The share of such questions is about 1 - quantile. If all paths of a question give the same answer,
+there is no lead, and the answer is not certified.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
 
 from ..errors import BadInputError
-from ..grading.verdict import make_judge, recorded_grader
+from ..grading.graders import make_grader, recorded_grader
 from ..live.results import SearchResult
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run, read_run
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
@@ -32,9 +32,9 @@ from .run_tables import IDENTITY, identity, interval
 from .sheets import Column, Sheet, share, span
 from .statistics import Interval
 
-LEVEL = 0.5
-"""Default level of the quantile. A truth is 0 or 1, so a deviation may be near 1. If most questions
-have a path with such a deviation, a higher level certifies nothing."""
+QUANTILE = 0.5
+"""Default quantile. A truth is 0 or 1, so a deviation may be near 1. If most questions have a path
+with such a deviation, a higher quantile certifies nothing."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CertifiedGroup:
     wrong: Interval
 
 
-def observed_gap(result: SearchResult, judge: AnswerJudge) -> float | None:
+def observed_gap(result: SearchResult, grader: AnswerGrader) -> float | None:
     """Score of the best path minus that of the best path with another answer.
 
     Returns:
@@ -71,37 +71,37 @@ def observed_gap(result: SearchResult, judge: AnswerJudge) -> float | None:
     if not paths or result.answer is None:
         return None
     best, score = max(paths, key=lambda path: path[1])
-    if not judge.equivalent(best, result.answer):
+    if not grader.equivalent(best, result.answer):
         return None
-    others = [value for answer, value in paths if not judge.equivalent(answer, best)]
+    others = [value for answer, value in paths if not grader.equivalent(answer, best)]
     return score - max(others) if others else None
 
 
-def is_certified(result: SearchResult, epsilon: float, judge: AnswerJudge) -> bool:
+def is_certified(result: SearchResult, epsilon: float, grader: AnswerGrader) -> bool:
     """Whether the search's answer is certified: it leads by more than 2 epsilon."""
-    gap = observed_gap(result, judge)
+    gap = observed_gap(result, grader)
     return gap is not None and bool(is_best_certified(gap, epsilon))
 
 
-def describe_certificate(result: SearchResult, epsilon: float, judge: AnswerJudge) -> str:
+def describe_certificate(result: SearchResult, epsilon: float, grader: AnswerGrader) -> str:
     """One line on whether the answer is certified, and why."""
-    gap = observed_gap(result, judge)
+    gap = observed_gap(result, grader)
     if gap is None:
         return "not certified: no path with another answer to lead"
-    verdict = "certified" if is_certified(result, epsilon, judge) else "not certified"
-    return f"{verdict}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
+    found = "certified" if is_certified(result, epsilon, grader) else "not certified"
+    return f"{found}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
 
 
 def certify(
-    run: Run, held_out: Run, *, level: float = LEVEL, judge: AnswerJudge | None = None
+    run: Run, held_out: Run, *, quantile: float = QUANTILE, grader: AnswerGrader | None = None
 ) -> list[CertifiedGroup]:
     """Certificates of each group that both runs have, with scores and trees.
 
     Args:
         run: run whose answers are certified.
         held_out: run of the same strategies, N and PRMs on other questions.
-        level: share of held-out questions on which epsilon holds, in (0, 1].
-        judge: decides whether two answers are equal; default: the judge of the run's questions.
+        quantile: share of held-out questions on which epsilon holds, in (0, 1].
+        grader: decides whether two answers are equal; default: the grader of the run's questions.
 
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
@@ -112,20 +112,22 @@ def certify(
             f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
             f"{str(run.folder)!r}, such as {min(shared)!r}; use a run on other questions"
         )
-    judge = make_judge(recorded_grader(run.manifest["config"])) if judge is None else judge
+    grader = make_grader(recorded_grader(run.manifest["config"])) if grader is None else grader
     references = {_key(group): group for group in groups(held_out.rows)}
     found = []
     for group in groups(run.rows):
         reference = references.get(_key(group))
         if reference is None or group.prm is None:
             continue
-        known = finished_paths(held_out, reference.rows, judge)
-        own = finished_paths(run, group.rows, judge)
+        known = finished_paths(held_out, reference.rows, grader)
+        own = finished_paths(run, group.rows, grader)
         if not known.scores.size or not own.scores.size:
             continue
-        epsilon = estimate_epsilon(known.scores, known.truths, level=level, units=known.questions)
+        epsilon = estimate_epsilon(
+            known.scores, known.truths, level=quantile, units=known.questions
+        )
         exceeded = exceedance(epsilon.value, own.scores, own.truths, units=own.questions)
-        found.append(_certified(run, group, epsilon, exceeded, judge))
+        found.append(_certified(run, group, epsilon, exceeded, grader))
     if not found:
         raise BadInputError(
             f"nothing to certify in {str(run.folder)!r}: no strategy, N and PRM with stored trees "
@@ -134,21 +136,21 @@ def certify(
     return found
 
 
-def held_out_run(folder: pathlib.Path, level: float) -> Run:
-    """The run that a certificate's epsilon comes from, at a level in (0, 1].
+def held_out_run(folder: pathlib.Path, quantile: float) -> Run:
+    """The run that a certificate's epsilon comes from, at a quantile in (0, 1].
 
     Raises:
-        BadInputError: no run folder, or another level.
+        BadInputError: no run folder, or another quantile.
     """
-    if not 0.0 < level <= 1.0:
-        raise BadInputError(f"--level {level:g}: must be in (0, 1], such as 0.5")
+    if not 0.0 < quantile <= 1.0:
+        raise BadInputError(f"--quantile {quantile:g}: must be in (0, 1], such as 0.5")
     return read_run(folder)
 
 
-def certified_answers(run: Run, held_out: Run, level: float) -> Sheet:
-    """Which share of a run's answers is certified at a level, and how often those are right."""
-    title = f"certified answers: they lead by more than 2 epsilon, level {level:g}"
-    return certificate_sheet(certify(run, held_out, level=level), title)
+def certified_answers(run: Run, held_out: Run, quantile: float) -> Sheet:
+    """Which share of a run's answers is certified at a quantile, and how often those are right."""
+    title = f"certified answers: they lead by more than 2 epsilon, quantile {quantile:g}"
+    return certificate_sheet(certify(run, held_out, quantile=quantile), title)
 
 
 def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:
@@ -187,10 +189,10 @@ def _with_ends(value: float, low: float, high: float) -> str:
 
 
 def _certified(
-    run: Run, group: Group, epsilon: Estimate, exceeded: Estimate, judge: AnswerJudge
+    run: Run, group: Group, epsilon: Estimate, exceeded: Estimate, grader: AnswerGrader
 ) -> CertifiedGroup:
     flags = [
-        (row, row.tree is not None and is_certified(run.tree(row), epsilon.value, judge))
+        (row, row.tree is not None and is_certified(run.tree(row), epsilon.value, grader))
         for row in group.rows
     ]
     return CertifiedGroup(

@@ -8,8 +8,8 @@ the budget. One configuration for all levels must fit the budget at each level. 
 the choice it is therefore never better than the choice by level.
 
 The paper does not say on which questions psi is chosen. We choose psi on one half of the questions
-and judge it on the other half. The half of a question depends on its id alone. On the half of the
-choice, the chosen configuration looks better than it is, because the choice also favours luck.
+and evaluate it on the other half. The half of a question depends on its id alone. On the half of
+the choice, the chosen configuration looks better than it is, because the choice also favours luck.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ComputeOptimal:
 
 
 def compute_optimal(found: Sequence[Group], cost: str = "tokens") -> ComputeOptimal:
-    """Choose the best configuration at each budget on one half, and judge it on the other.
+    """Choose the best configuration at each budget on one half, and evaluate it on the other.
 
     Args:
         found: groups of one data set, at least one.

@@ -21,7 +21,7 @@ def compute_optimal_sheets(
         cost: cost that the budget limits.
 
     Raises:
-        BadInputError: there are too few questions to choose on one half and judge on the other.
+        BadInputError: there are too few questions to choose on one half and evaluate on the other.
     """
     result = compute_optimal(found, cost)
     return _whole(result, title, cost), _by_level(result, title, cost)
@@ -76,7 +76,7 @@ def _notes(result: ComputeOptimal, cost: Cost) -> tuple[str, ...]:
         for half in zip(*((h.chosen_on, h.judged_on) for h in result.halves.values()), strict=True)
     )
     notes = [
-        f"chosen on {chosen} questions, judged on the other {judged}; 'on its own half' is the "
+        f"chosen on {chosen} questions, evaluated on the other {judged}; 'on its own half' is the "
         "accuracy on the questions of the choice, which favours it",
         f"a budget is the largest mean of {unit(cost)} of a question, at each level; budgets at "
         "which no choice changes are left out",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..grading.verdict import grade_answer
+from ..grading.graders import grade_answer
 from ..live.results import SearchResult
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 
 
@@ -28,7 +28,7 @@ class FinishedPaths:
     questions: np.ndarray
 
 
-def finished_paths(run: Run, rows: Iterable[Row], judge: AnswerJudge) -> FinishedPaths:
+def finished_paths(run: Run, rows: Iterable[Row], grader: AnswerGrader) -> FinishedPaths:
     """The finished paths of those rows that have a tree.
 
     Raises:
@@ -40,13 +40,13 @@ def finished_paths(run: Run, rows: Iterable[Row], judge: AnswerJudge) -> Finishe
     for row in rows:
         if row.tree is None:
             continue
-        verdicts: dict[str, float] = {}
+        grades: dict[str, float] = {}
         for answer, score in scored_answers(run.tree(row)):
-            if answer not in verdicts:
-                grade = grade_answer(judge, answer, row.gold, row.tolerance)
-                verdicts[answer] = float(grade.correct)
+            if answer not in grades:
+                grade = grade_answer(grader, answer, row.gold, row.tolerance)
+                grades[answer] = float(grade.correct)
             scores.append(min(max(score, 0.0), 1.0))
-            truths.append(verdicts[answer])
+            truths.append(grades[answer])
             questions.append(row.question)
     return FinishedPaths(np.array(scores), np.array(truths), np.array(questions, str))
 

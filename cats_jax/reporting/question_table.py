@@ -141,7 +141,7 @@ def _cell(rows: Sequence[Row], values: Sequence[tuple[int, int]]) -> Text:
 
 
 def mark(row: Row | None) -> Text:
-    """One character for the verdict on a row."""
+    """One character for the grade of a row."""
     if row is None:
         return Text("·", style="dim")
     if row.status == "failed":

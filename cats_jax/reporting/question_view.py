@@ -11,7 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..live.results import SearchResult
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from .draw import describe_result, draw_search
 from .plain_text import one_line
@@ -38,7 +38,7 @@ def question_header(row: Row, text: str | None) -> Text:
 
 
 def outcome_table(rows: Sequence[Row], fates: Mapping[str, RightPath]) -> Table:
-    """Verdict, answer and cost of a question in each configuration.
+    """Grade, answer and cost of a question in each configuration.
 
     Args:
         rows: rows of one question.
@@ -69,7 +69,7 @@ class SearchView:
     """A search as it is drawn.
 
     Attributes:
-        heading: configuration and verdict.
+        heading: configuration and grade.
         tree: the drawn tree.
         outcome: what became of the right path, and what the search cost.
     """
@@ -81,12 +81,12 @@ class SearchView:
 
 def search_view(row: Row, result: SearchResult, fate: RightPath, max_dropped: int) -> SearchView:
     """The tree of one search with its configuration and its outcome."""
-    verdict = "failed" if row.status == "failed" else "right" if row.correct else "wrong"
+    grade = "failed" if row.status == "failed" else "right" if row.correct else "wrong"
     prm = "" if row.prm is None else f", PRM {one_line(row.prm, _MAX_LABEL)}"
     title = f"{one_line(row.strategy, _MAX_LABEL)}, N = {row.num_candidates}{prm}, seed {row.seed}"
     color = "green" if row.correct else "red"
     return SearchView(
-        Text.assemble((title, "bold underline"), ": ", (verdict, color)),
+        Text.assemble((title, "bold underline"), ": ", (grade, color)),
         draw_search(result, max_dropped, fate.remarks),
         (Text(fate.sentence, style="yellow"), Text(describe_result(result))),
     )
@@ -109,12 +109,12 @@ def arrange(views: Sequence[SearchView], width: int) -> list[RenderableType]:
 
 
 def fates_of(
-    run: Run, rows: Sequence[Row], judge: AnswerJudge
+    run: Run, rows: Sequence[Row], grader: AnswerGrader
 ) -> dict[str, tuple[SearchResult, RightPath]]:
     """Tree and fate of the right path of each row that has a tree, by the rows' keys."""
     found = {}
     for row in rows:
         if row.tree is not None:
             result = run.tree(row)
-            found[row.key] = (result, follow_right_path(run, row, result, judge))
+            found[row.key] = (result, follow_right_path(run, row, result, grader))
     return found

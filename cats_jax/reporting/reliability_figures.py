@@ -10,7 +10,7 @@ import numpy as np
 
 from theory.estimators import Estimate, Reliability, bootstrap, clopper_pearson, reliability
 
-from ..grading.verdict import make_judge, recorded_grader
+from ..grading.graders import make_grader, recorded_grader
 from ..runs.folder import Run
 from .appearance import Appearance, appearances
 from .drawing import frame, label_log_axis, make_panels_with_strips, shown
@@ -108,7 +108,7 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
     Raises:
         BadInputError: a tree is damaged.
     """
-    judge = make_judge(recorded_grader(run.manifest["config"]))
+    grader = make_grader(recorded_grader(run.manifest["config"]))
     looks = appearances(group.strategy for group in found)
     largest: dict[tuple[str, str], Group] = {}
     for group in found:
@@ -119,7 +119,7 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
     prms = dict.fromkeys(group.prm for group in found if group.prm is not None)
     panels: dict[str, list[ReliabilityLine]] = {prm: [] for prm in prms}
     for (prm, strategy), group in largest.items():
-        bins = path_reliability(finished_paths(run, group.rows, judge))
+        bins = path_reliability(finished_paths(run, group.rows, grader))
         if bins:
             panels[prm].append(ReliabilityLine(looks[strategy], bins))
     if not any(panels.values()):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import world
-from ..grading.verdict import grade_answer
+from ..grading.graders import grade_answer
 from ..live.results import ROOT, Candidate, SearchResult
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from ..world import task
 from .plain_text import one_line
@@ -71,18 +71,18 @@ class RightPath:
         return words.get(self.cause, "")
 
 
-def follow_right_path(run: Run, row: Row, result: SearchResult, judge: AnswerJudge) -> RightPath:
+def follow_right_path(run: Run, row: Row, result: SearchResult, grader: AnswerGrader) -> RightPath:
     """The fate of the right path in the search behind a row.
 
     Args:
         run: the run of the row.
         row: a row with a tree.
         result: the row's tree.
-        judge: the run's judge, which grades finished paths where steps can't be checked.
+        grader: the run's grader, which grades finished paths where steps can't be checked.
     """
     right = right_candidates(run, row, result)
     if right is None:
-        return _of_answers(row, result, judge)
+        return _of_answers(row, result, grader)
     return _of_steps(row, result, right)
 
 
@@ -114,7 +114,7 @@ def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int]
     return frozenset(checkers) - {ROOT}
 
 
-def _of_answers(row: Row, result: SearchResult, judge: AnswerJudge) -> RightPath:
+def _of_answers(row: Row, result: SearchResult, grader: AnswerGrader) -> RightPath:
     if row.correct:
         return RightPath("none", False, sentence="The answer is right.")
     if not row.covered:
@@ -122,7 +122,7 @@ def _of_answers(row: Row, result: SearchResult, judge: AnswerJudge) -> RightPath
         what = "No path finished." if not count else f"None of {count} finished paths is right."
         return RightPath("unknown", False, sentence=what)
     grades = {
-        answer: grade_answer(judge, answer, row.gold, row.tolerance).correct
+        answer: grade_answer(grader, answer, row.gold, row.tolerance).correct
         for answer in {path.answer for path in result.paths}
     }
     right = [path.nodes[-1] for path in result.paths if grades[path.answer]]

@@ -18,8 +18,8 @@ import theory
 
 from ..controllers.strategies import revisions_of
 from ..errors import BadInputError
-from ..grading.verdict import grade_answer, make_judge, recorded_grader
-from ..protocols import AnswerJudge
+from ..grading.graders import grade_answer, make_grader, recorded_grader
+from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from ..specs.recipe import StrategySpec
@@ -160,18 +160,18 @@ def certify_stopping(run: Run, max_loss: float, *, delta: float) -> StoppingCert
 
 
 def path_outcomes(run: Run, group: Group) -> tuple[np.ndarray, np.ndarray]:
-    """Scores f64[n, N] and verdicts bool[n, N] of the paths of best-of-N, in order of sampling.
+    """Scores f64[n, N] and grades bool[n, N] of the paths of best-of-N, in order of sampling.
 
     A path that did not finish or has no answer has the score -1.
 
     Raises:
         BadInputError: a row lacks its tree.
     """
-    judge = make_judge(recorded_grader(run.manifest["config"]))
+    grader = make_grader(recorded_grader(run.manifest["config"]))
     scores = np.full((len(group.rows), group.num_candidates), -1.0)
     right = np.zeros(scores.shape, bool)
     for i, row in enumerate(group.rows):
-        for place, score, correct in _paths(run, row, judge):
+        for place, score, correct in _paths(run, row, grader):
             scores[i, place], right[i, place] = score, correct
     return scores, right
 
@@ -243,8 +243,8 @@ def _entry(run: Run, group: Group) -> Mapping[str, Any]:
     return next(each for each in strategies if each["label"] == group.strategy)
 
 
-def _paths(run: Run, row: Row, judge: AnswerJudge) -> list[tuple[int, float, bool]]:
-    """Place, score and verdict of each finished path with an answer; a failed search has none."""
+def _paths(run: Run, row: Row, grader: AnswerGrader) -> list[tuple[int, float, bool]]:
+    """Place, score and grade of each finished path with an answer; a failed search has none."""
     if row.tree is None:
         if row.status == "failed":
             return []
@@ -253,15 +253,15 @@ def _paths(run: Run, row: Row, judge: AnswerJudge) -> list[tuple[int, float, boo
             "`trees: true`"
         )
     result = run.tree(row)
-    verdicts = {
-        answer: grade_answer(judge, answer, row.gold, row.tolerance).correct
+    grades = {
+        answer: grade_answer(grader, answer, row.gold, row.tolerance).correct
         for answer in {path.answer for path in result.paths}
     }
     return [
         (
             result.candidates[path.nodes[0] - 1].pool_row,
             path.path_score,
-            verdicts[path.answer],
+            grades[path.answer],
         )
         for path in result.paths
         if path.answer is not None and path.path_score is not None

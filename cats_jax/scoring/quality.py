@@ -32,7 +32,7 @@ from theory.estimators import (
 from ..errors import BadInputError
 from .labelled import LabelledData, LabelledSteps
 
-LEVEL = 0.9
+QUANTILE = 0.9
 """Default share of questions on which epsilon holds."""
 
 NUM_CANDIDATES = (2, 4, 16, 64, 256)
@@ -144,7 +144,7 @@ class GroupQuality:
 def quality(
     labelled: LabelledData,
     *,
-    level: float = LEVEL,
+    quantile: float = QUANTILE,
     clip: float = 0.0,
     num_bins: int = 10,
     num_resamples: int = 400,
@@ -158,7 +158,7 @@ def quality(
 
     Args:
         labelled: labelled steps from `read_labelled`, with scores.
-        level: share of questions on which epsilon is to hold, in (0, 1].
+        quantile: share of questions on which epsilon is to hold, in (0, 1].
         clip: scores are moved into [clip, 1 - clip] for the cross-entropies, and only for these;
             in [0, .5). 0: a step that is certain and wrong makes them infinite.
         num_bins: number of bins of the calibration error and the curve.
@@ -168,7 +168,7 @@ def quality(
     Raises:
         BadInputError: an argument is outside its range, or there are no scores.
     """
-    check_settings(level, clip)
+    check_settings(quantile, clip)
     if not labelled.prms:
         raise BadInputError("the labelled steps have no scores: score them with a PRM first")
     groups: dict[str, list[LabelledSteps]] = {}
@@ -179,22 +179,22 @@ def quality(
             group,
             paths,
             labelled.prms,
-            _Settings(level, clip, num_bins, num_resamples, seed),
+            _Settings(quantile, clip, num_bins, num_resamples, seed),
         )
         for group, paths in groups.items()
     ]
 
 
-def check_settings(level: float, clip: float) -> None:
-    """Raise BadInputError if `level` is not in (0, 1] or `clip` not in [0, .5)."""
-    if not 0.0 < level <= 1.0:
-        raise BadInputError(f"level={level}: must be in (0, 1], such as 0.9")
+def check_settings(quantile: float, clip: float) -> None:
+    """Raise BadInputError if `quantile` is not in (0, 1] or `clip` not in [0, .5)."""
+    if not 0.0 < quantile <= 1.0:
+        raise BadInputError(f"quantile={quantile}: must be in (0, 1], such as 0.9")
     if not 0.0 <= clip < 0.5:
         raise BadInputError(f"clip={clip}: must be in [0, 0.5), such as 1e-6; 0 clips nothing")
 
 
 class _Settings(NamedTuple):
-    level: float
+    quantile: float
     clip: float
     num_bins: int
     num_resamples: int
@@ -234,7 +234,7 @@ def _group_quality(
         steps=steps.label.size,
         share_right=share_right,
         pairs=steps.pairs,
-        level=settings.level,
+        level=settings.quantile,
         prms=tuple(_prm_quality(name, values, steps, settings) for name, values in scores.items()),
     )
 
@@ -302,7 +302,7 @@ def _prm_quality(name: str, score: np.ndarray, steps: _Steps, settings: _Setting
     risk_bound = float(
         theory.holdout_bound(risk.value, num_samples=int(question.max()) + 1, delta=_DELTA)
     )
-    epsilon = estimate_epsilon(score, label, level=settings.level, units=question)
+    epsilon = estimate_epsilon(score, label, level=settings.quantile, units=question)
     misranking = float(theory.misranking_paper(LARGEST_GAP, epsilon.value))
     return PrmQuality(
         prm=name,
@@ -318,12 +318,12 @@ def _prm_quality(name: str, score: np.ndarray, steps: _Steps, settings: _Setting
         risk_bound=risk_bound,
         epsilon=epsilon,
         epsilon_solution=estimate_epsilon(
-            score, label, level=settings.level, units=steps.solution
+            score, label, level=settings.quantile, units=steps.solution
         ).value,
         beyond_half=exceedance(0.5, score, label, units=question),
         misranking=misranking,
-        informative_up_to=_informative_up_to(settings.level, misranking),
-        bounds=_bounds(_largest(deviation, question), epsilon.value, risk_bound, settings.level),
+        informative_up_to=_informative_up_to(settings.quantile, misranking),
+        bounds=_bounds(_largest(deviation, question), epsilon.value, risk_bound, settings.quantile),
         curve=tuple(reliability(score, label, num_bins=settings.num_bins)),
     )
 

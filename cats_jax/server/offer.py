@@ -12,7 +12,7 @@ from ..evaluation.asked import asked_of
 from ..evaluation.cells import Cell, asked_rewrites, check_outcome_models, grid
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import check_steps, largest_work
-from ..grading.verdict import default_judge
+from ..grading.graders import default_grader
 from ..live.abstention import decided
 from ..live.arguments import check_width
 from ..live.results import SearchResult
@@ -20,7 +20,7 @@ from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.settle import check_shares, settle_format
 from ..models.source import ModelSource, check_models, check_world_question
-from ..protocols import AnswerJudge, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import Recipe
 from .refusals import bad_request
 from .requests import SAMPLING, ChatRequest
@@ -75,7 +75,7 @@ class Offer:
         Args:
             recipe: recipe whose policy, PRM, strategies, calibration and limits are served. Its
                 first strategy, N and seed are the defaults of a request. Its largest N is the
-                largest that a request may have. Its questions only determine the judge of answers.
+                largest that a request may have. Its questions only determine the grader of answers.
             name: name of the served model.
             max_prompt_characters: largest number of characters of a message.
             ignore_sampling: parameters of a request that are ignored rather than refused; each
@@ -221,7 +221,7 @@ class Offer:
             offer=self,
             policy=policy,
             scorer=models.prm(prms[0]) if prms else None,
-            judge=default_judge(recipe.questions),
+            grader=default_grader(recipe.questions),
             warnings=(*foreign_models(recipe.strategies, fingerprints), *broken),
         )
 
@@ -237,7 +237,7 @@ class Loaded:
     offer: Offer
     policy: StepGenerator
     scorer: StepScorer | None
-    judge: AnswerJudge
+    grader: AnswerGrader
     warnings: tuple[str, ...] = ()
 
     def check_question(self, question: Question) -> None:
@@ -264,9 +264,9 @@ class Loaded:
             num_candidates=settings.num_candidates,
             calibration=cell.calibration,
             price=settings.price,
-            prm_rate=cell.prm_rate,
+            prm_token_cost=cell.prm_token_cost,
             seed=settings.seed,
-            judge=self.judge,
+            grader=self.grader,
             max_depth=recipe.max_depth,
             budget=settings.budget,
             in_flight=recipe.in_flight,

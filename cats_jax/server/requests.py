@@ -153,7 +153,7 @@ SAMPLING = tuple(_SAMPLING)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """A request, and the parameters of it that are ignored.
 
     Attributes:
@@ -166,7 +166,7 @@ class Asked:
     ignored: tuple[str, ...] = ()
 
 
-def parse_request(body: bytes, ignore: Collection[str] = ()) -> Asked:
+def parse_request(body: bytes, ignore: Collection[str] = ()) -> ParsedRequest:
     """The request in a body.
 
     Args:
@@ -201,7 +201,7 @@ def parse_request(body: bytes, ignore: Collection[str] = ()) -> Asked:
             "one question, so write the whole question into it",
             "messages",
         )
-    return Asked(request, ignored)
+    return ParsedRequest(request, ignored)
 
 
 def _asks_for_nothing(name: str, value: Any) -> bool:

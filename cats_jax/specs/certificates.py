@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
-from ..storage.manifest import differences
+from ..storage.manifest import differences, with_current_names
 from ..storage.reading import read_json, reading
 from ..storage.rules import (
     ANYTHING,
@@ -196,9 +196,9 @@ def read_content(path: str) -> dict[str, Any]:
     where = f"certificate {path!r}"
     if not pathlib.Path(path).is_file():
         raise BadInputError(f"{where}: no such file: `cats-jax certify RUN --output` writes one")
-    what = "is no certificate of this version"
+    what = "is not a certificate of this version"
     with reading(where, "make it anew by `cats-jax certify`", what):
-        content = read_json(pathlib.Path(path))
+        content = with_current_names(read_json(pathlib.Path(path)))
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise ValueError(f"'kind' must be {KIND!r}")
         check_entries({**_OPTIONAL, **content}, _FILE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -16,6 +17,7 @@ from typing import Annotated, Any, ClassVar
 import pydantic
 
 from ..errors import BadInputError, quoted
+from ..storage.former_names import FormerNameWarning, option_names
 from ..storage.reading import reading
 from ..storage.schema import (
     DISTINCT,
@@ -36,7 +38,7 @@ from .certificates import Certified, read_certificate
 from .models import PAID_KEYS, PolicySpec, PrmSpec
 
 MAX_CANDIDATES = 256
-"""Largest N, equal to `search.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
+"""Largest N, as `search.state.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
 
 MAX_QUESTIONS = 1_000_000
 """Largest number of the embedded world's questions in a recipe: its sets are endless."""
@@ -188,6 +190,7 @@ def parse_strategy(entry: Any) -> StrategySpec:
 
     Raises:
         BadInputError: the entry has no name, or its certificate can't be read.
+        FormerNameWarning: an option has its former name, which is read as the current one.
     """
     if isinstance(entry, StrategySpec):
         return entry
@@ -202,10 +205,29 @@ def parse_strategy(entry: Any) -> StrategySpec:
     for key in entry:
         if not isinstance(key, str):
             raise BadInputError(f"strategies: key {quoted(key)} must be a text")
-    options = {key: _frozen(value) for key, value in entry.items() if key not in ("name", "label")}
+    given = {key: value for key, value in entry.items() if key not in ("name", "label")}
+    options = {key: _frozen(value) for key, value in _current_options(entry["name"], given).items()}
     label = str(entry.get("label", ""))
     check_path_text(label, "strategies: label")
     return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
+
+
+def _current_options(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A strategy's options by their current names.
+
+    Raises:
+        BadInputError: an option is given by both names.
+        FormerNameWarning: an option is given by its former name.
+    """
+    names = option_names(strategy)
+    for former in given.keys() & names.keys():
+        if names[former] in given:
+            raise BadInputError(
+                f"strategies: {former!r} is the former name of {names[former]!r}: leave it out"
+            )
+        line = f"strategies: {former!r} is now called {names[former]!r}: rename the key"
+        warnings.warn(line, FormerNameWarning, stacklevel=2)
+    return {names.get(name, name): value for name, value in given.items()}
 
 
 @checked

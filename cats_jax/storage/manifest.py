@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import BadInputError
 from ..version import __version__
 from . import durable
+from .former_names import FEATURES, SETTINGS, option_names
 
 MANIFEST = "manifest.json"
 
@@ -114,21 +115,41 @@ def begin_folder(
 def with_current_names(value: Any, parent: str = "") -> Any:
     """A manifest of an earlier version with the current names of its entries.
 
-    A policy's `recipe` is now called `format`. A model behind a server has null for `device` and
-    `num_threads`. A missing entry counts as null, see `differences`.
+    See `former_names`. A model behind a server has null for `device` and `num_threads`. A missing
+    entry counts as null, see `differences`.
 
     Args:
         value: a manifest, or a JSON value in one.
         parent: the key of `value`.
     """
     if isinstance(value, list):
+        if parent in ("feature_names", "excluded_features"):
+            return [
+                FEATURES.get(entry, entry) if isinstance(entry, str) else entry for entry in value
+            ]
         return [with_current_names(entry, parent) for entry in value]
     if not isinstance(value, dict):
         return value
     if parent in ("policy", "prms") and str(value.get("backend")).startswith("http"):
         value = {**value, "device": None, "num_threads": None}
-    names = {name: "format" if (parent, name) == ("policy", "recipe") else name for name in value}
-    return {names[name]: with_current_names(entry, name) for name, entry in value.items()}
+    if parent == "strategies":
+        value = _with_current_options(value)
+    return {
+        SETTINGS.get((parent, name), name): with_current_names(entry, name)
+        for name, entry in value.items()
+    }
+
+
+def _with_current_options(strategy: dict[str, Any]) -> dict[str, Any]:
+    """A strategy's entry with the current names of its options, which are sorted pairs."""
+    options = strategy.get("options")
+    if not isinstance(options, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in options
+    ):
+        return strategy
+    names = option_names(str(strategy.get("name")))
+    pairs = [[names.get(name, name), value] for name, value in options]
+    return {**strategy, "options": sorted(pairs, key=lambda pair: pair[0])}
 
 
 def differences(old: Any, new: Any, name: str) -> list[str]:

@@ -16,7 +16,7 @@ The rows of one search are consecutive and in order of time. Columns:
     action          row of the manifest's action table
     log_prob        log-probability of the action under the behaviour policy, nats; 0 if that is
                     deterministic
-    reward          reward of section 5.2 of the paper, see `search.step_reward`
+    reward          reward of section 5.2 of the paper, see `search.cats.step_reward`
     granted         candidates that the decision got
     spent           candidates of the whole search before this tick
     remaining       candidates of the whole search from this tick on
@@ -53,10 +53,10 @@ from ..evaluation.cells import Cell
 from ..evaluation.evaluate import prepare
 from ..evaluation.runners import LocalRunner
 from ..evaluation.wall_times import WallTimes
-from ..grading.verdict import default_judge, grade_answer
+from ..grading.graders import default_grader, grade_answer
 from ..live.results import ROOT, SearchResult
 from ..models.source import ModelSource
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..specs.recipe import Recipe, StrategySpec
 from ..storage.reading import reading
 from ..storage.table_folder import (
@@ -90,7 +90,7 @@ class Decisions:
 
     columns: Mapping[str, np.ndarray]
     feature_names: tuple[str, ...]
-    actions: search.ActionTable
+    actions: search.cats.ActionTable
     manifest: Mapping[str, Any]
 
 
@@ -99,7 +99,7 @@ def collect_decisions(
     models: ModelSource,
     folder: str | pathlib.Path,
     *,
-    judge: AnswerJudge | None = None,
+    grader: AnswerGrader | None = None,
     block_size: int = BLOCK_SIZE,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
@@ -110,7 +110,7 @@ def collect_decisions(
             `cats_random`, ...) and share one action table.
         models: source of the recipe's models.
         folder: folder of the trajectories, created if it does not exist.
-        judge: decides whether two answers are equal; default: that of `cats-jax evaluate`.
+        grader: decides whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per table.
         report: called with the number of finished searches and the number of all searches.
 
@@ -132,20 +132,20 @@ def collect_decisions(
         **evaluation.manifest,
         **KIND.stamp(),
         "block_size": block_size,
-        "feature_names": list(search.FEATURE_NAMES),
+        "feature_names": list(search.cats.FEATURE_NAMES),
         "actions": [list(row) for row in tables.pop().rows],
         "question_ids": [question.id for question in known.questions],
         "question_texts": [text_digest(question.text) for question in known.questions],
         "behaviours_learned": _learned_by(recipe.strategies),
     }
-    judge = default_judge(recipe.questions) if judge is None else judge
+    grader = default_grader(recipe.questions) if grader is None else grader
     blocks = [
         (cell, start, place * len(known.questions) + start)
         for place, cell in enumerate(evaluation.cells)
         for start in range(0, len(known.questions), block_size)
     ]
     with locked(folder, manifest, KIND):
-        runner = LocalRunner(recipe, models, judge, WallTimes())
+        runner = LocalRunner(recipe, models, grader, WallTimes())
         done = 0
         for number, (cell, start, first) in enumerate(blocks):
             questions = known.questions[start : start + block_size]
@@ -160,7 +160,7 @@ def collect_decisions(
                         number=first + offset,
                         cell=cell,
                         budget=recipe.budget or cell.num_candidates * recipe.max_depth,
-                        correct=_is_correct(judge, known, results[question.id]),
+                        correct=_is_correct(grader, known, results[question.id]),
                         behaviour=behaviours[cell.spec.label],
                     )
                 ]
@@ -191,10 +191,10 @@ def _keep_in(results: dict[str, SearchResult]) -> Callable[[SearchResult], None]
     return keep
 
 
-def _is_correct(judge: AnswerJudge, known: QuestionSet, result: SearchResult) -> bool:
+def _is_correct(grader: AnswerGrader, known: QuestionSet, result: SearchResult) -> bool:
     identity = result.question.id
     tolerance = known.tolerances.get(identity)
-    return grade_answer(judge, result.answer, known.answers[identity], tolerance).correct
+    return grade_answer(grader, result.answer, known.answers[identity], tolerance).correct
 
 
 def decision_rows(
@@ -204,7 +204,7 @@ def decision_rows(
     cell: Cell,
     budget: int,
     correct: bool,
-    behaviour: tuple[search.ActionTable, LogProbs | None],
+    behaviour: tuple[search.cats.ActionTable, LogProbs | None],
 ) -> list[dict[str, Any]]:
     """The decisions of one search, as rows of the table.
 
@@ -276,7 +276,7 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
 def _load(folder: pathlib.Path) -> Decisions:
     manifest = read_manifest(folder, KIND)
     names = tuple(manifest["feature_names"])
-    if names != search.FEATURE_NAMES:
+    if names != search.cats.FEATURE_NAMES:
         raise BadInputError(
             f"{KIND.name} {str(folder)!r} has other features than this version: collect it anew"
         )
@@ -295,18 +295,18 @@ def _load(folder: pathlib.Path) -> Decisions:
     return Decisions(
         columns={name: column_array(table[name]) for name in table.column_names},
         feature_names=names,
-        actions=search.ActionTable(tuple(tuple(row) for row in manifest["actions"])),
+        actions=search.cats.ActionTable(tuple(tuple(row) for row in manifest["actions"])),
         manifest=manifest,
     )
 
 
-def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]:
+def _behaviour(spec: StrategySpec) -> tuple[search.cats.ActionTable, LogProbs | None]:
     """A strategy's action table, and its policy's log-probabilities (None: deterministic)."""
     options = dict(spec.options)
     path = controller_of(spec)
     samples = options.get("mode") == "sample"
     config = build_strategy(spec).strategy.config
-    if not isinstance(config, search.CatsConfig):
+    if not isinstance(config, search.cats.CatsConfig):
         raise BadInputError(
             f"strategy {spec.label!r} takes no decisions: collect with cats, cats_random, "
             "cats_constant or cats_rule"
@@ -326,13 +326,13 @@ def _behaviour(spec: StrategySpec) -> tuple[search.ActionTable, LogProbs | None]
 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """Log-probabilities of `search.random_policy`."""
+    """Log-probabilities of `search.cats.random_policy`."""
     del features
     return np.broadcast_to(-np.log(legal.sum(axis=1, keepdims=True)), legal.shape)
 
 
 def _fill_log_probs(
-    rows: Sequence[dict[str, Any]], behaviour: tuple[search.ActionTable, LogProbs | None]
+    rows: Sequence[dict[str, Any]], behaviour: tuple[search.cats.ActionTable, LogProbs | None]
 ) -> None:
     table, log_probs = behaviour
     if log_probs is None or not rows:

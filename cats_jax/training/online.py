@@ -1,7 +1,7 @@
 """On-line training: the learner with a real policy and real PRMs, as in Algorithm 1.
 
 Every iteration searches questions with sampled actions and makes one update from all decisions. The
-same code makes the updates of trainings in the graph (`learners.make_trainer`). The training is
+same code makes the updates of trainings in the graph (`learners.make_update_fns`). The training is
 saved after every iteration. A killed training resumes with the iteration that was in progress.
 """
 
@@ -27,12 +27,12 @@ from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
 from ..evaluation.cells import check_log_probs
 from ..evaluation.evaluate import check_grading
-from ..grading.verdict import default_judge
+from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.hub import fetch_models
 from ..models.settle import check_shares, settle
 from ..models.source import ModelSource
-from ..protocols import AnswerJudge
+from ..protocols import AnswerGrader
 from ..specs.calibrations import CalibrationValues, calibration_of
 from ..specs.recipe import PrmSpec, Recipe, load_recipe, without_memory
 from ..storage.manifest import make_manifest
@@ -56,7 +56,7 @@ def train_online(
     prms: tuple[str, ...] | None = None,
     seed: int = 0,
     start: checkpoint.Checkpoint | None = None,
-    judge: AnswerJudge | None = None,
+    grader: AnswerGrader | None = None,
     report: Callable[[str], None] = print,
 ) -> pathlib.Path:
     """Train one controller, or resume its training; write `output/seed-0` at the end.
@@ -70,7 +70,7 @@ def train_online(
         prms: labels of the PRMs to train with; default: all of the recipe's.
         seed: seed of the training.
         start: controller whose networks the training starts with; default: random ones.
-        judge: judge of the answers; default: that of `cats-jax evaluate`.
+        grader: grader of the answers; default: that of `cats-jax evaluate`.
         report: called with lines of progress.
 
     Returns:
@@ -85,7 +85,7 @@ def train_online(
     checkpoint.check_start(start, config)
     recipe = _recipe(path, prms)
     config = dataclasses.replace(config, max_depth=recipe.max_depth)
-    strategy = learners.make_trainer(config).strategy
+    strategy = learners.make_update_fns(config).strategy
     calibrations = {
         spec.label: calibration_of(
             spec.label, recipe.calibration, required=strategy.needs_calibration
@@ -105,15 +105,15 @@ def train_online(
         if (controller / checkpoint.JSON_NAME).exists():
             report(f"{output} holds the finished training already: nothing is left to do")
             return controller
-        state, keys = learners.make_trainer(config).init(jax.random.key(seed))
+        state, keys = learners.make_update_fns(config).init(jax.random.key(seed))
         progress = Progress(output, checkpoint.started_from(state, start))
         if progress.iteration < config.num_iterations:
-            judge = default_judge(recipe.questions) if judge is None else judge
+            grader = default_grader(recipe.questions) if grader is None else grader
             check_there((recipe.policy, *recipe.prms))
             check_shares(recipe.policy, recipe.prms)
             for spec in (recipe.policy, *recipe.prms):
                 models.check(spec)
-            loaded = _load(recipe, models, judge, calibrations)
+            loaded = _load(recipe, models, grader, calibrations)
             for question in questions.questions:
                 loaded.policy.check_question(question)
             searches = OnlineSearches(
@@ -147,8 +147,8 @@ def _iterate(
     report: Callable[[str], None],
 ) -> None:
     """Run the remaining iterations."""
-    trainer = learners.make_trainer(config)
-    draw, learn = jax.jit(trainer.draw), _learner(config, trainer)
+    updates = learners.make_update_fns(config)
+    draw, learn = jax.jit(updates.draw), _learner(config, updates)
     total = config.num_iterations
     if progress.iteration:
         report(f"going on after iteration {progress.iteration} of {total}")
@@ -165,8 +165,8 @@ def _iterate(
             _plot(progress, output)
 
 
-def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callable[..., Any]:
-    """`trainer.learn`, compiled, for searches given as `Played`."""
+def _learner(config: learners.TrainConfig, updates: learners.UpdateFns) -> Callable[..., Any]:
+    """`updates.learn`, compiled, for searches given as `Played`."""
     finish = functools.partial(
         episodes_of,
         terminal_weight=config.terminal_weight,
@@ -177,7 +177,7 @@ def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callabl
     def learn(
         state: learners.LearnerState, played: list[Played], index: jax.Array, key: jax.Array
     ) -> tuple[learners.LearnerState, learners.Curves]:
-        return trainer.learn(state, [finish(each) for each in played], index, key)
+        return updates.learn(state, [finish(each) for each in played], index, key)
 
     return learn
 
@@ -247,20 +247,20 @@ def _manifest(
 def _load(
     recipe: Recipe,
     models: ModelSource,
-    judge: AnswerJudge,
+    grader: AnswerGrader,
     calibrations: Mapping[str, CalibrationValues],
 ) -> Models:
     def prm(spec: PrmSpec) -> CalibratedPrm:
         return CalibratedPrm(models.prm(spec), calibrations[spec.label])
 
-    return Models(models.policy(recipe.policy), tuple(prm(spec) for spec in recipe.prms), judge)
+    return Models(models.policy(recipe.policy), tuple(prm(spec) for spec in recipe.prms), grader)
 
 
 def _questions_info(
     config: learners.TrainConfig, questions: QuestionSet, seed: int
 ) -> dict[str, Any]:
     """The checkpoint's entries on the questions that were searched."""
-    per_iteration = sum(batch.num_questions for batch in learners.make_trainer(config).batches)
+    per_iteration = sum(batch.num_questions for batch in learners.make_update_fns(config).batches)
     number, size = config.num_iterations * per_iteration, len(questions.questions)
     # After one epoch all questions were searched.
     rows = sorted({question_at(place, size, seed) for place in range(min(number, size))})

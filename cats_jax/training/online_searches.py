@@ -19,16 +19,16 @@ import numpy as np
 import learners
 import search
 from learners.episodes import Played, episode_recorder, search_keys
-from learners.trainer import Batch, Draws
+from learners.update_fns import Batch, Draws
 
 from ..datasets import QuestionSet
 from ..errors import RunStoppedError
-from ..grading.verdict import grade_answer
+from ..grading.graders import grade_answer
 from ..live.calls import score
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.ticks import SearchInputs
-from ..protocols import AnswerJudge, Path, Question, Scoring, StepGenerator, StepScorer, TokenUsage
+from ..protocols import AnswerGrader, Path, Question, Scoring, StepGenerator, StepScorer, TokenUsage
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class CalibratedPrm:
 
 @dataclass(frozen=True)
 class Models:
-    """The loaded models of an on-line training, and the judge of the answers."""
+    """The loaded models of an on-line training, and the grader of the answers."""
 
     policy: StepGenerator
     prms: tuple[CalibratedPrm, ...]
-    judge: AnswerJudge
+    grader: AnswerGrader
 
 
 class Searched(NamedTuple):
@@ -82,7 +82,7 @@ class OnlineSearches:
         self._models = models
         self._seed = seed
         self._in_flight = in_flight
-        self._trainer = learners.make_trainer(config)
+        self._updates = learners.make_update_fns(config)
 
     def search(self, actor: Any, iteration: int, draws: Sequence[Draws]) -> Searched:
         """Search the questions of an iteration.
@@ -93,7 +93,7 @@ class OnlineSearches:
         Args:
             actor: parameters of the actor.
             iteration: number of the iteration, from 0.
-            draws: draws of each batch, see `learners.Trainer`.
+            draws: draws of each batch, see `learners.UpdateFns`.
 
         Raises:
             RunStoppedError: all searches failed.
@@ -103,15 +103,17 @@ class OnlineSearches:
         searcher = Searcher(
             policy=self._models.policy,
             scorer=_PrmOfQuestion(prms, {each.question: each.prm for each in asked}),
-            strategy=self._trainer.strategy,
+            strategy=self._updates.strategy,
             params=actor,
             num_candidates=max(self._config.num_candidates),
             calibration="none",  # the inputs of each question have that of its PRM
             seed=self._seed,
-            judge=self._models.judge,
+            grader=self._models.grader,
             max_depth=self._config.max_depth,
             in_flight=self._in_flight,
-            recorder=episode_recorder(self._config.cats.reward.discount, self._config.cats.charge),
+            recorder=episode_recorder(
+                self._config.cats.reward.discount, self._config.cats.cost_unit
+            ),
         )
         results = searcher.run(
             [each.question for each in asked], terms=[each.inputs for each in asked]
@@ -125,7 +127,7 @@ class OnlineSearches:
             )
         rollouts = self._config.searches_per_question
         played, start = [], 0
-        for batch, drawn in zip(self._trainer.batches, draws, strict=True):
+        for batch, drawn in zip(self._updates.batches, draws, strict=True):
             stop = start + batch.num_questions * rollouts
             price = np.repeat(np.asarray(drawn.price), rollouts)
             played.append(self._played(batch, price, asked[start:stop], results[start:stop]))
@@ -136,7 +138,7 @@ class OnlineSearches:
     def _asked(self, iteration: int, draws: Sequence[Draws]) -> list[_Asked]:
         """The searches of an iteration, batch by batch; those of a question stand together."""
         rollouts = self._config.searches_per_question
-        place = iteration * sum(batch.num_questions for batch in self._trainer.batches)
+        place = iteration * sum(batch.num_questions for batch in self._updates.batches)
         asked: list[_Asked] = []
         for drawn in draws:
             question_keys, keys = search_keys(drawn.keys, rollouts)
@@ -144,7 +146,7 @@ class OnlineSearches:
             prms = np.asarray(which(question_keys))
             data = np.asarray(jax.random.key_data(keys))
             sizes, prices = np.asarray(drawn.num_candidates), np.asarray(drawn.price)
-            rates = np.asarray(drawn.prm_rate)
+            rates = np.asarray(drawn.prm_token_cost)
             for row in range(len(prms)):
                 number, rollout = divmod(row, rollouts)
                 index = question_at(place + number, len(self._questions.questions), self._seed)
@@ -169,7 +171,7 @@ class OnlineSearches:
         asked: Sequence[_Asked],
         results: Sequence[SearchResult],
     ) -> Played:
-        config, strategy = self._config, self._trainer.strategy
+        config, strategy = self._config, self._updates.strategy
         slots = strategy.width(batch.capacity)
         blank = jax.tree.map(np.zeros_like, _in_slots(results[0].records[0], slots))
         rollouts = config.searches_per_question
@@ -200,7 +202,7 @@ class OnlineSearches:
     def _is_right(self, asked: _Asked, result: SearchResult) -> bool:
         known = self._questions
         gold, tolerance = known.answers[asked.original], known.tolerances.get(asked.original)
-        return grade_answer(self._models.judge, result.answer, gold, tolerance).correct
+        return grade_answer(self._models.grader, result.answer, gold, tolerance).correct
 
 
 def question_at(place: int, num_questions: int, seed: int) -> int:

@@ -108,11 +108,14 @@ def compare(
         rows = config.cats.actions.rows
         described: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
         everyone = jnp.arange(len(rows), dtype=jnp.int32)
-        found["constant action"] = (play(search.constant_policy, everyone, (0.0,)), described)
+        found["constant action"] = (play(search.cats.constant_policy, everyone, (0.0,)), described)
         rules, settings = _rules(config.cats.actions, described)
-        found["threshold rule"] = (play(search.sample_while_below("max"), rules, (0.0,)), settings)
+        found["threshold rule"] = (
+            play(search.cats.sample_while_below("max"), rules, (0.0,)),
+            settings,
+        )
         nothing = jnp.zeros((1,), jnp.int32)
-        found["random policy"] = (play(search.random_policy, nothing, (0.0,)), [{}])
+        found["random policy"] = (play(search.cats.random_policy, nothing, (0.0,)), [{}])
     return Comparison(
         num_candidates=tuple(sizes),
         prices=config.prices,
@@ -141,8 +144,8 @@ def play_controllers(
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which do not depend on the configuration; consumed.
         sizes: values of N.
-        prices: prices of a unit of cost, see `search.CatsConfig.charge`; the PRM's rate is the
-            first of the configuration's.
+        prices: prices of a unit of cost, see `search.cats.CatsConfig.cost_unit`; the PRM's rate is
+            the first of the configuration's.
         num_questions: number of questions per N and price.
     """
     actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
@@ -151,14 +154,14 @@ def play_controllers(
 
 
 def _rules(
-    actions: search.ActionTable, described: list[dict[str, Any]]
-) -> tuple[search.RuleParams, list[dict[str, Any]]]:
+    actions: search.cats.ActionTable, described: list[dict[str, Any]]
+) -> tuple[search.cats.RuleParams, list[dict[str, Any]]]:
     """Every threshold with every action that samples and has the smallest `num_retain`."""
     stop = next(index for index, row in enumerate(actions.rows) if row[0] == 0)
     fewest = min(row[1] for row in actions.rows)
     sampling = [index for index, row in enumerate(actions.rows) if row[0] > 0 and row[1] == fewest]
     pairs = [(threshold, index) for threshold in _THRESHOLDS for index in sampling]
-    rules = search.RuleParams(
+    rules = search.cats.RuleParams(
         threshold=jnp.asarray([threshold for threshold, _ in pairs], jnp.float32),
         sample=jnp.asarray([index for _, index in pairs], jnp.int32),
         stop=jnp.full((len(pairs),), stop, jnp.int32),
@@ -195,7 +198,7 @@ def _play(
     num_questions: int = _QUESTIONS,
 ) -> Figures:
     """Run policies (params with leading axis `[R]`) at every price and N on the same questions."""
-    strategy = search.cats(policy, config.cats)
+    strategy = search.cats.cats(policy, config.cats)
 
     @jax.jit
     def all_questions(tables: Any, params: Any, size: jax.Array, price: jax.Array) -> Any:
@@ -204,7 +207,7 @@ def _play(
         )
         keys = jax.random.split(key, num_questions)
         every_size, every_price = jnp.full(num_questions, size), jnp.full(num_questions, price)
-        every_rate = jnp.full(num_questions, config.prm_rates[0])
+        every_rate = jnp.full(num_questions, config.prm_token_costs[0])
         outcome = play(params, tables, keys, every_size, every_price, every_rate)[1]
         return (
             jnp.mean(outcome.correct.astype(jnp.float32)),

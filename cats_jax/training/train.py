@@ -52,7 +52,9 @@ CONFIGS = {
     "paper": learners.PAPER,
     "paper-bank": dataclasses.replace(
         learners.PAPER,
-        cats=dataclasses.replace(search.PAPER, actions=search.action_table("temperature")),
+        cats=dataclasses.replace(
+            search.cats.PAPER, actions=search.cats.action_table("temperature")
+        ),
     ),
     "offline": learners.OFFLINE,
     "tokens": learners.CATS_TOKENS,
@@ -253,7 +255,7 @@ def train_seeds(
         report: called with lines of progress.
         start: controller whose networks all seeds start with; default: random ones.
     """
-    training = learners.make_training(config, questions.environment)
+    training = learners.make_train_loop(config, questions.environment)
     total = config.num_iterations
     # All parts have one length: another length would be another program to compile.
     length = total // max(parts for parts in range(1, _PARTS + 1) if total % parts == 0)
@@ -327,7 +329,7 @@ def configure(
     try:
         config = CONFIGS[named] if isinstance(named, str) else named
         if actions is not None:
-            cats = dataclasses.replace(config.cats, actions=search.action_table(actions))
+            cats = dataclasses.replace(config.cats, actions=search.cats.action_table(actions))
             config = dataclasses.replace(config, cats=cats)
         if algorithm is not None:
             config = _with_algorithm(config, algorithm)
@@ -391,7 +393,7 @@ def check_calibration(config: learners.TrainConfig, calibration: str | None) -> 
     A controller trained without calibrations would later get features it has never seen.
     """
     policy = learners.make_policy(learners.make_actor(len(config.cats.actions)).apply, "sample")
-    strategy = search.cats(policy, config.cats)
+    strategy = search.cats.cats(policy, config.cats)
     if calibration is None and strategy.needs_calibration:
         raise BadInputError(
             "the configuration looks at the PRMs' calibration, but there is no --calibration: name "

@@ -21,7 +21,7 @@ from .collect import KIND, Decisions, load_decisions
 
 def load_rows(
     folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
-) -> tuple[search.Transition, Mapping[str, str]]:
+) -> tuple[search.cats.Transition, Mapping[str, str]]:
     """Transitions to learn from, and digests of the texts of questions by id.
 
     The questions are those that were searched, and those on which the controllers among the
@@ -46,10 +46,10 @@ def load_rows(
         )
     algorithm = config.learner.algorithm
     imitates = isinstance(algorithm, learners.AWR) and math.isinf(algorithm.temperature)
-    if config.cats.charge == "tokens" and not imitates:
+    if config.cats.cost_unit == "tokens" and not imitates:
         raise BadInputError(
             "--trajectories with a price per 1000 tokens: the tokens of a decision are not "
-            "recorded, so that a decision can be imitated and not judged; choose --config clone"
+            "recorded, so that a decision can be imitated and not valued; choose --config clone"
         )
     decisions = load_decisions(folder)
     if prms is not None:
@@ -62,7 +62,7 @@ def load_rows(
         )
     if config.reward == "outcome" and config.gae_lambda == 1.0 and config.num_steps is None:
         rows = outcome_rows(
-            decisions, config.terminal_weight, charged=config.cats.charge == "candidates"
+            decisions, config.terminal_weight, charged=config.cats.cost_unit == "candidates"
         )
     elif config.reward == "paper" and config.gae_lambda == 0.0:
         rows = one_step_rows(decisions, config)
@@ -110,7 +110,7 @@ def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) 
 
 def outcome_rows(
     decisions: Decisions, terminal_weight: float, *, charged: bool = True
-) -> search.Transition:
+) -> search.cats.Transition:
     """Every decision once, with its Monte-Carlo return as in `learners.question_returns`.
 
     Args:
@@ -125,7 +125,7 @@ def outcome_rows(
     return _rows(decisions, every, worth - cost, np.full(len(worth), -1), 0.0, np.ones(len(worth)))
 
 
-def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.Transition:
+def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.cats.Transition:
     """Transitions of Algorithm 1: one to each decision that followed on the path, one per end.
 
     Args:
@@ -154,12 +154,12 @@ def _rows(
     successor: np.ndarray,
     discount: float,
     weight: np.ndarray,
-) -> search.Transition:
+) -> search.cats.Transition:
     """Transitions from decisions `row` to decisions `successor`, or to an end where it is -1."""
     columns = decisions.columns
     goes_on = successor >= 0
     after = columns["features"][np.maximum(successor, 0)]
-    return search.Transition(
+    return search.cats.Transition(
         features_tm1=jnp.asarray(columns["features"][row], jnp.float32),
         available_tm1=jnp.asarray(columns["available"][row], jnp.int32),
         action_tm1=jnp.asarray(columns["action"][row], jnp.int32),

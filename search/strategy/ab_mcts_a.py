@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ..aggregation import AGGREGATIONS, path_scores
+from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy
 from ..state import MAX_CANDIDATES, pack

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import AGGREGATIONS, path_keys
+from ..aggregations import AGGREGATIONS, path_keys
 from ..certainty import Certainty
 from ..interface import Sampling, Strategy, request
 from ..ranking import prune

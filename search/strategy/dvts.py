@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..aggregation import aggregation, path_keys
+from ..aggregations import aggregation, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
 from ..ranking import retain
@@ -22,12 +22,12 @@ from .fixed import samples_then_share
 @functools.cache
 def dvts(
     *,
-    factor: int = 4,
+    expansion: int = 4,
     path_score: str = "min",
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Diverse verifier tree search with K = max(1, N // factor) subtrees of one path each.
+    """Diverse verifier tree search with K = max(1, N // expansion) subtrees of one path each.
 
     Paths compete within their subtree only.
     """
@@ -43,7 +43,7 @@ def dvts(
         name="dvts",
         plan=same_for_all(samples_then_share, sampling),
         sampling=(sampling,),
-        width=share_of_candidates(factor),
+        width=share_of_candidates(expansion),
         aggregation=aggregated,
         keep=keep,
         answer=answer_rule(vote),

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..aggregation import aggregation
+from ..aggregations import aggregation
 from ..answers import answer_majority, answer_rule
 from ..interface import (
     Sampling,
@@ -69,14 +69,14 @@ def best_of_n(
 @functools.cache
 def beam(
     *,
-    factor: int = 4,
+    expansion: int = 4,
     path_score: str = "min",
     vote: str = "best",
     sampling: Sampling = Sampling(),
     calibrated: bool = False,
     unique: bool = False,
 ) -> Strategy:
-    """Beam search of width K = max(1, N // factor): N children at the root, then N // K per path.
+    """Beam search: N children at the root, then N // K of each of K = max(1, N // expansion) paths.
 
     `calibrated` ranks paths by P(step right), see `search.calibration`; `path_score` should then be
     "product".
@@ -95,7 +95,7 @@ def beam(
         name="beam",
         plan=same_for_all(samples_then_share, sampling),
         sampling=(sampling,),
-        width=share_of_candidates(factor),
+        width=share_of_candidates(expansion),
         aggregation=aggregation(path_score),
         answer=answer_rule(vote),
         keep=keep_distinct if unique else keep_children,

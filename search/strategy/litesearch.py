@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import Aggregation, aggregation, path_keys, path_scores
+from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..ranking import prune

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..aggregation import aggregation, last, path_keys
+from ..aggregations import aggregation, last, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request, share_of_candidates
 from ..ranking import prune
@@ -43,12 +43,12 @@ from .types import Waiting
 def lookahead(
     *,
     lookahead: int = 1,
-    factor: int = 4,
+    expansion: int = 4,
     path_score: str = "last",
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Beam search of width max(1, N // factor) that looks `lookahead` steps ahead.
+    """Beam search of width max(1, N // expansion) that looks `lookahead` steps ahead.
 
     `Strategy.width` is N: the number of candidates that can be rolled out together. A smaller one
     rolls out the best candidates by their own scores, and also limits the beam. The usual budget,
@@ -57,7 +57,7 @@ def lookahead(
 
     Args:
         lookahead: k, steps of a rollout, at least 0; 0 is beam search.
-        factor: M, at least 1; N children at the root, then N // (N // M) per path.
+        expansion: M, at least 1; N children at the root, then N // (N // M) per path.
         path_score: path score that ranks paths; its newest step score is that of the rollout.
         vote: how the finished paths give the answer.
         sampling: sampling parameters of the candidates; rollouts have temperature 0.
@@ -66,12 +66,12 @@ def lookahead(
         ValueError: an argument is out of range or unknown.
     """
     check_count("lookahead", lookahead, 0)
-    check_count("factor", factor, 1)
+    check_count("expansion", expansion, 1)
     if lookahead == 0:
-        usual = beam(factor=factor, path_score=path_score, vote=vote, sampling=sampling)
+        usual = beam(expansion=expansion, path_score=path_score, vote=vote, sampling=sampling)
         return dataclasses.replace(usual, name="lookahead")
     aggregated, greedy = aggregation(path_score), Sampling(temperature=0.0)
-    share = share_of_candidates(factor)
+    share = share_of_candidates(expansion)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Waiting]:
         del params, key

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from ..aggregation import Aggregation, aggregation, path_keys, path_scores
+from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
 from ..ranking import prune

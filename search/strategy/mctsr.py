@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import AGGREGATIONS, path_scores
+from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy
 from ..state import pack

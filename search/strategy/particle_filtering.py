@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import Aggregation, aggregation, path_scores
+from ..aggregations import Aggregation, aggregation, path_scores
 from ..answers import AnswerRule, answer_majority, answer_rule
 from ..interface import Sampling, Strategy, request
 from ..resampling import resampling as scheme

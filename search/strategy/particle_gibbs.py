@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import aggregation, path_scores
+from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request, share_of_candidates
 from ..resampling import resampling as scheme

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import AGGREGATIONS, Aggregation, aggregation, path_scores
+from ..aggregations import AGGREGATIONS, Aggregation, aggregation, path_scores
 from ..answers import AnswerRule, answer_majority, answer_rule
 from ..interface import Sampling, Strategy, request
 from ..state import compact, count, select, take

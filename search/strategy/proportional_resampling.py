@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..aggregation import aggregation, path_scores
+from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..resampling import resampling as scheme

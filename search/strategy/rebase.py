@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregation import aggregation, path_scores
+from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..ranking import segment_ranks

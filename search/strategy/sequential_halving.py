@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..aggregation import Aggregation, aggregation, path_keys
+from ..aggregations import Aggregation, aggregation, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all
 from ..ranking import prune

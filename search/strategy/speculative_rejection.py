@@ -19,7 +19,7 @@ import functools
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..aggregation import aggregation, path_keys
+from ..aggregations import aggregation, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all
 from ..ranking import prune

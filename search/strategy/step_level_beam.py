@@ -18,7 +18,7 @@ import functools
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from ..aggregation import aggregation
+from ..aggregations import aggregation
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, keep_children, same_for_all, share_of_candidates
 from ..types import SearchState

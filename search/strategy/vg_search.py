@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..aggregation import aggregation, last
+from ..aggregations import aggregation, last
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request, share_of_candidates
 from ..state import with_newest_scores
@@ -41,16 +41,16 @@ from .fixed import check_count, samples_then_share
 def vg_search(
     *,
     granularity: int = 2,
-    factor: int = 4,
+    expansion: int = 4,
     path_score: str = "last",
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Beam search of width K = max(1, N // factor) that calls the PRM every `granularity` steps.
+    """Beam search of width K = max(1, N // expansion) that calls the PRM every `granularity` steps.
 
     Args:
         granularity: g, at least 1; 1 is beam search.
-        factor: M, at least 1; a path branches into N // K children.
+        expansion: M, at least 1; a path branches into N // K children.
         path_score: path score that ranks paths; the authors' code has "last" by default.
         vote: how the finished paths give the answer; the authors' code takes the best.
         sampling: sampling parameters of all steps.
@@ -59,7 +59,7 @@ def vg_search(
         ValueError: an argument is out of range or unknown.
     """
     check_count("granularity", granularity, 1)
-    check_count("factor", factor, 1)
+    check_count("expansion", expansion, 1)
 
     def verifies(state: SearchState) -> Bool[Array, ""]:
         return state.step % granularity == 0
@@ -80,7 +80,7 @@ def vg_search(
         name="vg_search",
         plan=plan,
         sampling=(sampling,),
-        width=share_of_candidates(factor),
+        width=share_of_candidates(expansion),
         aggregation=aggregation(path_score),
         keep=keep,
         answer=answer_rule(vote),

@@ -17,20 +17,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import cats_jax
-from cats_jax.grading import MathJudge
-from cats_jax.grading.verdict import grade_answer
+from cats_jax.grading import MathGrader
+from cats_jax.grading.graders import grade_answer
 
 
 def labelled_paths(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     """A row of labelled steps for each path of a run that has an answer."""
     run = cats_jax.load_run(folder).stored
-    with MathJudge() as judge:
+    with MathGrader() as grader:
         for row in run.rows:
             tree = run.tree(row)
             for path in tree.paths:
                 if path.answer is None:
                     continue
-                right = grade_answer(judge, path.answer, row.gold, row.tolerance).correct
+                right = grade_answer(grader, path.answer, row.gold, row.tolerance).correct
                 yield {
                     "question": tree.question.text,
                     "steps": list(path.steps),

@@ -26,7 +26,7 @@ from cats_jax.bank.grow import grow, level_number
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.types import Allocation, Draws
 from cats_jax.errors import BadInputError, RunStoppedError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.calibrations import IDENTITY
 from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
@@ -46,7 +46,7 @@ def grown(allocation=RICH, count=6, **changes):
         questions,
         policy,
         prms,
-        BoxedIntegerJudge(),
+        BoxedIntegerGrader(),
         allocation,
         max_depth=MAX_DEPTH,
         seed=changes.pop("seed", 0),
@@ -164,7 +164,7 @@ def test_each_text_is_scored_once_by_each_prm():
         questions,
         ScriptedPolicy(),
         {"a": Counting()},
-        BoxedIntegerJudge(),
+        BoxedIntegerGrader(),
         RICH,
         max_depth=MAX_DEPTH,
         seed=0,
@@ -244,7 +244,7 @@ def test_prompts_are_charged_apart_from_steps():
         questions,
         ScriptedPolicy(),
         {"a": Caching()},
-        BoxedIntegerJudge(),
+        BoxedIntegerGrader(),
         PLAIN,
         max_depth=MAX_DEPTH,
         seed=0,
@@ -375,7 +375,7 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
             recipe(tmp_path),
             ScriptedModels(),
             tmp_path / "bank",
-            judge=BoxedIntegerJudge(),
+            grader=BoxedIntegerGrader(),
             block_size=2,
             report=stop,
         )
@@ -395,7 +395,7 @@ def test_progress_moves_within_a_block(tmp_path):
             recipe(tmp_path / name, 2, allocation=allocation),
             ScriptedModels(),
             tmp_path / name / "bank",
-            judge=BoxedIntegerJudge(),
+            grader=BoxedIntegerGrader(),
             report=lambda done, total, seen=seen: seen.append(done / total),
         )
         assert seen == sorted(seen)
@@ -694,7 +694,7 @@ def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
     path = tmp_path / "bank.yaml"
     setting = "  - {{temperature: {}, top_p: {}, top_k: {}, root_draws: 8}}\n".format
     settings = [
-        dataclasses.astuple(each) for each in search.ACTION_TABLES["top-k"].sampling_settings()
+        dataclasses.astuple(each) for each in search.cats.ACTION_TABLES["top-k"].sampling_settings()
     ]
     entries = [setting(*each) for each in settings]
 
@@ -740,7 +740,7 @@ def test_shipped_recipes_can_be_read(policy, part):
     recorded = {entry.sampling for entry in loaded.allocation.draws}
     wanted = {
         search.Sampling(temperature, top_p, top_k)
-        for num_extra, _, temperature, top_p, top_k in search.CATS.actions.rows
+        for num_extra, _, temperature, top_p, top_k in search.cats.CATS.actions.rows
         if num_extra > 0
     }
-    assert wanted | {search.CATS.base, search.Sampling(), search.Sampling(0.0)} <= recorded
+    assert wanted | {search.cats.CATS.base, search.Sampling(), search.Sampling(0.0)} <= recorded

@@ -16,7 +16,7 @@ from cats_jax.bank.grow import grow
 from cats_jax.bank.types import Nodes
 from cats_jax.datasets import load_questions
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
@@ -65,7 +65,7 @@ def trees(prms, known=None):
         known,
         ScriptedPolicy(),
         prms,
-        BoxedIntegerJudge(),
+        BoxedIntegerGrader(),
         ALONE,
         max_depth=MAX_DEPTH,
         seed=0,
@@ -263,7 +263,7 @@ def test_a_collection_goes_on_where_it_stopped(tmp_path, parts, left):
             recipe(tmp_path, allocation=ALONE),
             ScriptedModels(),
             tmp_path / "bank",
-            judge=BoxedIntegerJudge(),
+            grader=BoxedIntegerGrader(),
             block_size=2,
             report=stop,
         )
@@ -367,7 +367,7 @@ def _stopped_at(tmp_path, parts):
         recipe(tmp_path, allocation=ALONE),
         ScriptedModels(),
         tmp_path / "bank",
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
         block_size=2,
         report=stop,
     )
@@ -384,7 +384,7 @@ def test_language_models_give_the_same_scores_and_costs_in_both_ways():
             known,
             models.policy(PolicySpec("weak", max_step_tokens=32, max_answer_tokens=64)),
             prms,
-            BoxedIntegerJudge(),
+            BoxedIntegerGrader(),
             ALONE,
             max_depth=10,
             seed=0,

@@ -191,7 +191,7 @@ def test_other_bad_recipes(tmp_path):
 def test_a_folder_with_rows_may_be_refused(runs):
     file, by_command, _ = runs
     with pytest.raises(BadInputError, match="has results already"):
-        cats_jax.evaluate(file, by_command, new_only=True)
+        cats_jax.evaluate(file, by_command, resume=False)
 
 
 def test_without_pandas_the_way_out_is_named(runs, monkeypatch):

@@ -26,6 +26,7 @@ from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
+from cats_jax.storage.former_names import FormerNameWarning
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -87,6 +88,14 @@ def test_help(capsys, command):
         cli.run([*command, "--help"])
     assert exit_.value.code == 0
     assert "usage: cats-jax" in capsys.readouterr().out
+
+
+def test_a_former_name_in_a_file_is_one_line():
+    line = "strategies: 'factor' is now called 'expansion': rename the key"
+    warning = FormerNameWarning(line)
+    shown = cli._formatted(warning, FormerNameWarning, "recipe.py", 7)
+    assert shown == f"cats-jax: warning: {line}\n"
+    assert cli._formatted("x", UserWarning, "own.py", 7).startswith("own.py:7: UserWarning: x")
 
 
 def test_unknown_arguments_are_code_2():
@@ -205,9 +214,13 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
         ("[4]", "[257]", r"num_candidates=257: N must be"),
         ("[4]", "[4.5]", r"num_candidates=4\.5: N must be"),
         ("[4]", "[4, 4]", r"num_candidates: value 4 occurs twice"),
-        ("beam]", "{name: beam, width: 5}]", r"'beam': K=5 paths kept, but N=4 .* lower the width"),
-        ("beam]", "{name: beam, depth: 5}]", r"'beam': unknown option 'depth': known are factor"),
-        ("beam]", "{name: beam, factor: 0}]", r"'beam': factor must be >= 1"),
+        (
+            "beam]",
+            "{name: beam, beam_width: 5}]",
+            r"'beam': K=5 paths kept, but N=4 .* lower the beam width",
+        ),
+        ("beam]", "{name: beam, depth: 5}]", r"'beam': unknown option 'depth': known are expan"),
+        ("beam]", "{name: beam, expansion: 0}]", r"'beam': expansion must be >= 1"),
         ("beam]", "{name: beam, path_score: worst}]", r"'beam': .*worst"),
         ("beam]", "{name: cats, checkpoint: /no/such}]", r"controller folder .* does not exist"),
         ("beam]", "beam, beam]", r"strategies: label 'beam' occurs twice"),
@@ -279,13 +292,13 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
         (("report",), r"name at least one run folder"),
         (("report", "no-such"), r"'no-such' is no run folder"),
         (("solve", " "), r"question is blank"),
-        (("solve", "what is 1+2?"), r"is none of the embedded world's .* write one like"),
+        (("solve", "what is 1+2?"), r"is not a question of the embedded world .* write one like"),
         (
             ("solve", "(1+2)*3=?", "--strategy", "best"),
             r"unknown strategy 'best': known are",
         ),
         (("solve", "(1+2)*3=?", "-n", "300"), r"num_candidates=300"),
-        (("solve", "(1+2)*3=?", "-n", "4", "--width", "8"), r"K=8 paths kept, but N=4"),
+        (("solve", "(1+2)*3=?", "-n", "4", "--beam-width", "8"), r"K=8 paths kept, but N=4"),
         (("solve", "x", "--policy", "/no/such"), r"policy folder '/no/such' does not exist"),
         (("solve", "(1+2)*3=?", "--prm", "/no/such"), r"PRM folder '/no/such' does not exist"),
         (("solve", "1+\udce9"), r"question is not UTF-8 text"),
@@ -467,10 +480,10 @@ def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_pa
     assert cli.run(["evaluate", recipe(questions=questions("a")), "--output", str(other)]) == 0
     assert "certified" not in capsys.readouterr().out
     command = ["evaluate", recipe(questions=questions("b")), "--output", str(folder)]
-    assert cli.run([*command, "--held-out", str(other), "--level", "0.7"]) == 0
-    assert "lead by more than 2 epsilon, level 0.7" in capsys.readouterr().out
-    line = _refused(capsys, *command, "--held-out", str(other), "--level", "2")
-    assert "--level 2: must be in (0, 1]" in line
+    assert cli.run([*command, "--held-out", str(other), "--quantile", "0.7"]) == 0
+    assert "lead by more than 2 epsilon, quantile 0.7" in capsys.readouterr().out
+    line = _refused(capsys, *command, "--held-out", str(other), "--quantile", "2")
+    assert "--quantile 2: must be in (0, 1]" in line
     line = _refused(capsys, *command, "--held-out", str(tmp_path / "none"))
     assert "is no run folder" in line
 
@@ -508,7 +521,7 @@ def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
     # With other settings it is refused.
     line = _refused(capsys, "evaluate", path, "--output", str(folder), "--num-candidates", "8")
     assert "config.num_candidates[0]: 4 -> 8" in line
-    line = _refused(capsys, "evaluate", path, "--output", str(folder), "--new-only")
+    line = _refused(capsys, "evaluate", path, "--output", str(folder), "--no-resume")
     assert "has results already" in line
 
 

@@ -32,7 +32,7 @@ def write(path, **changes):
     content = {
         "policy": {"path": "strong", "max_step_tokens": 40, "batch_tokens": 8192},
         "prms": [{"path": "sparse", "batch_tokens": 4096}, {"path": "exact", "label": "other"}],
-        "strategies": [{"name": "beam", "label": "two", "width": 2}, "greedy"],
+        "strategies": [{"name": "beam", "label": "two", "beam_width": 2}, "greedy"],
         "num_candidates": [4, 8],
         "seeds": [3],
         "max_depth": 4,
@@ -89,7 +89,7 @@ def test_a_model_s_settings_reach_policy_and_prm(checked):
 def test_a_recipe_s_first_cell_is_searched(tmp_path, capsys):
     found = searched(capsys, "--recipe", write(tmp_path / "r.json"))
     options = ["--policy", "strong", "--prm", "sparse", "--max-step-tokens", "40", "-n", "4"]
-    options += ["--width", "2", "--max-depth", "4", "--seed", "3", "--calibration", "none"]
+    options += ["--beam-width", "2", "--max-depth", "4", "--seed", "3", "--calibration", "none"]
     assert searched(capsys, *options) == found
     assert "answer" in found
 
@@ -134,7 +134,7 @@ def test_what_a_recipe_does_not_leave_open_is_refused(tmp_path, capsys, options,
         (["--dtype", "float64"], "dtype='float64': backend hf has"),
         (["--device", "cuda:7"], "cuda:7.* not there"),
         (["--backend", "vllm"], "vLLM is not installed|does not start|imported"),
-        (["--backend", "hf", "--served-name", "m"], "served_name='m' means nothing"),
+        (["--backend", "hf", "--served-name", "m"], "served_name='m' has no effect"),
         (["--backend", "http://127.0.0.1:9", "--api-key-env", "NO_SUCH"], "NO_SUCH is not set"),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_controller_brings_calibration_parameters_and_price(cats):
     assert searcher._params is cats.params
     assert float(_context(searcher).price) == pytest.approx(cats.price)
     assert cats.price > 0.0
-    dear = cats_jax.load_controller("cats", price=0.06, width=2)
+    dear = cats_jax.load_controller("cats", price=0.06, beam_width=2)
     assert float(_context(_searcher(dear)).price) == pytest.approx(0.06)
     assert dear.strategy.width(16) == 2
     # As in `solve`, the shipped one beside another policy of the world.
@@ -106,9 +106,9 @@ def test_every_strategy_that_reads_a_calibration_is_refused_without_one():
             _searcher(strategy)
     # Policies that read no feature need none, however the strategy was made.
     for name in ("cats_random", "cats_constant"):
-        assert not search.strategies[name].needs_calibration
-    assert not search.cats(search.sample_while_below("max")).needs_calibration
-    assert search.cats(search.sample_while_below("calibration_slope")).needs_calibration
+        assert not search.methods.DEFAULTS[name].needs_calibration
+    assert not search.cats.cats(search.cats.sample_while_below("max")).needs_calibration
+    assert search.cats.cats(search.cats.sample_while_below("calibration_slope")).needs_calibration
 
 
 def test_other_models_are_said_once(cats):
@@ -177,19 +177,19 @@ def test_every_name_of_a_recipe_is_found_everywhere():
     }
     for name in FACTORIES:
         assert isinstance(cats_jax.search_method(name, **options.get(name, {})), SearchMethod)
-    assert set(search.strategies) | {"cats", "cats_rule"} == set(FACTORIES)
+    assert set(search.methods.DEFAULTS) | {"cats", "cats_rule"} == set(FACTORIES)
     for name, call in (("cats", "load_controller"), ("cats_rule", "search_method")):
         with pytest.raises(KeyError) as caught:
-            search.strategies[name]
+            search.methods.DEFAULTS[name]
         assert f"cats_jax.{call}('{name}'" in str(caught.value)
     with pytest.raises(KeyError) as caught:
-        search.strategies["bean"]
+        search.methods.DEFAULTS["bean"]
     assert "cats_rule" in str(caught.value)
-    assert search.strategies.get("cats") is None
+    assert search.methods.DEFAULTS.get("cats") is None
     with pytest.raises(BadInputError, match=r"cats_jax.load_controller\(\), not the name 'cats'"):
         _searcher("cats")
     with pytest.raises(BadInputError, match="K=32 paths kept, but N=16"):
-        _searcher(cats_jax.search_method("beam", width=32))
+        _searcher(cats_jax.search_method("beam", beam_width=32))
     with pytest.raises(BadInputError, match="unknown option 'factr'"):
         cats_jax.search_method("beam", factr=2)
 

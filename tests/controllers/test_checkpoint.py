@@ -14,12 +14,12 @@ import search
 from cats_jax import world
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
-from search.strategy.cats import features as cats_features
+from search.cats import features as cats_features
 
-ACTIONS = search.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6, 1.0))
+ACTIONS = search.cats.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6, 1.0))
 CONFIG = dataclasses.replace(
     learners.CATS,
-    cats=dataclasses.replace(search.CATS, actions=ACTIONS, excluded_features=("gap",)),
+    cats=dataclasses.replace(search.cats.CATS, actions=ACTIONS, excluded_features=("gap",)),
     num_candidates=(4, 16),
     actor_hidden=(16,),
     critic_hidden=(24, 8),
@@ -65,9 +65,9 @@ def test_round_trip(saved, state):
 
 def test_is_small(saved, tmp_path):
     assert sum(file.stat().st_size for file in saved.rglob("*") if file.is_file()) < 1_000_000
-    largest = dataclasses.replace(learners.PAPER, cats=search.PAPER)
+    largest = dataclasses.replace(learners.PAPER, cats=search.cats.PAPER)
     learner = learners.make_learner(
-        learners.make_actor(90), learners.make_critic(), search.PAPER.actions, CONFIG.learner
+        learners.make_actor(90), learners.make_critic(), search.cats.PAPER.actions, CONFIG.learner
     )
     path = checkpoint.save(tmp_path / "large", learner.init(jax.random.key(0)), largest)
     assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) < 1_000_000
@@ -149,7 +149,7 @@ def _first_features(params):
 
 def _without_later_features():
     """The search of `CONFIG` as it is read from an old checkpoint."""
-    excluded = (*CONFIG.cats.excluded_features, *search.FEATURE_NAMES[NUM_OLD:])
+    excluded = (*CONFIG.cats.excluded_features, *search.cats.FEATURE_NAMES[NUM_OLD:])
     return dataclasses.replace(CONFIG.cats, excluded_features=excluded)
 
 
@@ -157,7 +157,7 @@ def _make_old(path, state, **document):
     """Rewrite a checkpoint as a version with fewer features would have written it."""
     tree = {"actor": _first_features(state.actor), "critic": _first_features(state.critic)}
     ocp.save(str(path / "params"), {**tree, "actions": np.float32(ACTIONS.rows)}, overwrite=True)
-    names = list(search.FEATURE_NAMES[:NUM_OLD])
+    names = list(search.cats.FEATURE_NAMES[:NUM_OLD])
     _edit(path, lambda found: found.update({"feature_names": names, **document}))
 
 
@@ -165,7 +165,7 @@ def _assert_same_weights(params, trained):
     """Those of the features it was trained with, and zeros for the others."""
     jax.tree.map(np.testing.assert_array_equal, _first_features(params), _first_features(trained))
     later = np.asarray(params["layer_0"]["kernel"])[NUM_OLD:]
-    assert later.shape[0] == len(search.FEATURE_NAMES) - NUM_OLD > 0
+    assert later.shape[0] == len(search.cats.FEATURE_NAMES) - NUM_OLD > 0
     assert not later.any()
 
 
@@ -173,18 +173,18 @@ def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
     _make_old(saved, state)
 
     def change(document):  # an earlier version knew none of these
-        for name in ("score_base", "charge"):
+        for name in ("score_base", "cost_unit"):
             del document["train_config"]["cats"][name]
-        del document["train_config"]["prm_rates"]
+        del document["train_config"]["prm_token_costs"]
 
     _edit(saved, change)
     loaded = checkpoint.load(saved)
-    assert loaded.train_config.cats.charge == "candidates"
-    assert loaded.train_config.prm_rates == (1.0,)
+    assert loaded.train_config.cats.cost_unit == "candidates"
+    assert loaded.train_config.prm_token_costs == (1.0,)
     assert loaded.config == _without_later_features()
     _assert_same_weights(loaded.actor, state.actor)
     _assert_same_weights(loaded.critic, state.critic)
-    features = jax.random.normal(jax.random.key(1), (9, len(search.FEATURE_NAMES)))
+    features = jax.random.normal(jax.random.key(1), (9, len(search.cats.FEATURE_NAMES)))
     networks = {
         "actor": lambda width: learners.make_actor(len(ACTIONS), CONFIG.actor_hidden, width),
         "critic": lambda width: learners.make_critic(CONFIG.critic_hidden, width),
@@ -192,33 +192,33 @@ def test_a_checkpoint_with_fewer_features_decides_by_those(saved, state):
     for name, network in networks.items():
         old = _first_features(getattr(state, name))
         expected = network(NUM_OLD).apply(old, features[:, :NUM_OLD])
-        actual = network(len(search.FEATURE_NAMES)).apply(getattr(loaded, name), features)
+        actual = network(len(search.cats.FEATURE_NAMES)).apply(getattr(loaded, name), features)
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_shipped_controller_has_no_weights_for_later_features():
     loaded = checkpoint.load(world.ASSETS / "controllers" / "cats")
     assert loaded.config.excluded_features == cats_features.COMPUTE_FEATURES
-    assert not search.cats(search.constant_policy, loaded.config).needs_log_probs
+    assert not search.cats.cats(search.cats.constant_policy, loaded.config).needs_log_probs
     for params in (loaded.actor, loaded.critic):
         kernel = np.asarray(params["layer_0"]["kernel"])
-        assert kernel.shape[0] == len(search.FEATURE_NAMES)
+        assert kernel.shape[0] == len(search.cats.FEATURE_NAMES)
         assert kernel[:NUM_OLD].any(axis=1).all()
         assert not kernel[NUM_OLD:].any()
 
 
 def test_the_shipped_controller_that_pays_for_tokens_reads_likelihoods():
     loaded = checkpoint.load(world.ASSETS / "controllers" / "cats-tokens")
-    assert loaded.config == search.CATS_TOKENS
-    assert search.cats(search.constant_policy, loaded.config).needs_log_probs
+    assert loaded.config == search.cats.CATS_TOKENS
+    assert search.cats.cats(search.cats.constant_policy, loaded.config).needs_log_probs
     kernel = np.asarray(loaded.actor["layer_0"]["kernel"])
-    assert kernel.shape[0] == len(search.FEATURE_NAMES)
+    assert kernel.shape[0] == len(search.cats.FEATURE_NAMES)
     assert kernel[NUM_OLD:].any()
 
 
 def test_the_rates_of_the_prm_come_back(tmp_path, state):
-    cats = dataclasses.replace(search.SELECTIVE, actions=ACTIONS)
-    config = dataclasses.replace(CONFIG, cats=cats, prm_rates=(1.0, 4.0))
+    cats = dataclasses.replace(search.cats.SELECTIVE, actions=ACTIONS)
+    config = dataclasses.replace(CONFIG, cats=cats, prm_token_costs=(1.0, 4.0))
     loaded = checkpoint.load(checkpoint.save(tmp_path / "controller", state, config))
     assert loaded.train_config == config
     assert loaded.config == cats
@@ -273,6 +273,35 @@ def test_the_price_of_format_2_becomes_the_default_price(saved, state, cats, exp
     assert checkpoint.load(saved).train_config.default_price == expected
 
 
+def test_format_3_is_read_by_its_former_names(tmp_path, state):
+    features = ("gap", "prm_token_cost")
+    changes = {"cost_unit": "tokens", "score_base": False, "calibrated": True}
+    changes |= {"base": search.Sampling(0.0), "prm_threshold": 0.9, "min_prm_weight": 0.25}
+    cats = dataclasses.replace(
+        CONFIG.cats, expansion=2, excluded_features=features, num_base=1, **changes
+    )
+    config = dataclasses.replace(CONFIG, cats=cats, prm_token_costs=(1.0, 4.0))
+    path = checkpoint.save(tmp_path / "controller", state, config)
+
+    def change(document):
+        document["format_version"] = 3
+        names = document["feature_names"]
+        names[names.index("prm_token_cost")] = "prm_rate"
+        former = document["train_config"]
+        former["prm_rates"] = former.pop("prm_token_costs")
+        former["cats"]["excluded_features"] = ["gap", "prm_rate"]
+        for old, new in {
+            "factor": "expansion",
+            "ask_below": "prm_threshold",
+            "least_weight": "min_prm_weight",
+            "charge": "cost_unit",
+        }.items():
+            former["cats"][old] = former["cats"].pop(new)
+
+    _edit(path, change)
+    assert checkpoint.load(path).train_config == config
+
+
 @pytest.mark.parametrize("algorithm", [learners.A2C(), learners.AWR(), learners.PPO()])
 def test_the_algorithm_comes_back(tmp_path, state, algorithm):
     learner = learners.LearnerConfig(algorithm, max_gradient_norm=1.0)
@@ -301,9 +330,9 @@ def test_refuses_damaged_configurations_of_format_2(saved, change):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (search.FEATURE_NAMES[1:], f"it lacks: {search.FEATURE_NAMES[0]}"),
-        ((*search.FEATURE_NAMES, "mood"), "unknown here: mood"),
-        (search.FEATURE_NAMES[::-1], "another order"),
+        (search.cats.FEATURE_NAMES[1:], f"it lacks: {search.cats.FEATURE_NAMES[0]}"),
+        ((*search.cats.FEATURE_NAMES, "mood"), "unknown here: mood"),
+        (search.cats.FEATURE_NAMES[::-1], "another order"),
         ([], "it lacks"),
         (None, "it lacks"),
     ],
@@ -348,6 +377,6 @@ def test_refuses_damaged_configurations(saved, change):
 
 
 def test_refuses_to_save_what_does_not_fit(tmp_path, state):
-    other = dataclasses.replace(CONFIG, cats=search.CATS)
-    with pytest.raises(BadInputError, match=rf"{len(search.CATS.actions)} actions"):
+    other = dataclasses.replace(CONFIG, cats=search.cats.CATS)
+    with pytest.raises(BadInputError, match=rf"{len(search.cats.CATS.actions)} actions"):
         checkpoint.save(tmp_path / "controller", state, other)

@@ -12,10 +12,10 @@ import learners
 import search
 from cats_jax.controllers import checkpoint
 
-_ACTIONS = search.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6,))
+_ACTIONS = search.cats.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6,))
 _CONFIG = dataclasses.replace(
     learners.CATS,
-    cats=dataclasses.replace(search.CATS, actions=_ACTIONS, excluded_features=("gap",)),
+    cats=dataclasses.replace(search.cats.CATS, actions=_ACTIONS, excluded_features=("gap",)),
     num_candidates=(4,),
     actor_hidden=(4,),
     critic_hidden=(4,),

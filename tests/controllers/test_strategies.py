@@ -16,7 +16,7 @@ from cats_jax.evaluation.cells import grid
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
 CONFIG = dataclasses.replace(
-    learners.SELECTIVE, prm_rates=(2.0, 8.0), actor_hidden=(4,), critic_hidden=(4,)
+    learners.SELECTIVE, prm_token_costs=(2.0, 8.0), actor_hidden=(4,), critic_hidden=(4,)
 )
 
 
@@ -39,37 +39,39 @@ def method(**options):
 
 def test_a_controller_has_the_first_rate_it_was_trained_with_unless_told_otherwise(selective):
     usual = method(checkpoint=str(selective))
-    assert (usual.prm_rate, usual.price) == (2.0, CONFIG.default_price)
+    assert (usual.prm_token_cost, usual.price) == (2.0, CONFIG.default_price)
     assert usual.strategy.config == CONFIG.cats
     assert usual.strategy.needs_log_probs
-    other = method(checkpoint=str(selective), prm_rate=0, price=0.5)
-    assert (other.prm_rate, other.price) == (0.0, 0.5)
+    other = method(checkpoint=str(selective), prm_token_cost=0, price=0.5)
+    assert (other.prm_token_cost, other.price) == (0.0, 0.5)
     assert other.strategy == usual.strategy
     (cell,) = grid(
         parse_recipe(
             {
                 "name": "t",
                 "prms": ["exact"],
-                "strategies": [{"name": "cats", "checkpoint": str(selective), "prm_rate": 3}],
+                "strategies": [{"name": "cats", "checkpoint": str(selective), "prm_token_cost": 3}],
                 "num_candidates": [4],
                 "calibration": "none",
                 "questions": {"world": "validation", "count": 1},
             }
         )
     )
-    assert (cell.prm_rate, cell.price) == (3.0, CONFIG.default_price)
+    assert (cell.prm_token_cost, cell.price) == (3.0, CONFIG.default_price)
 
 
 @pytest.mark.parametrize("rate", [-0.5, math.nan, math.inf, True, "4"])
 def test_a_rate_that_is_none_is_refused(selective, rate):
-    with pytest.raises(BadInputError, match=r"prm_rate=.*must be a number >= 0, what a token"):
-        method(checkpoint=str(selective), prm_rate=rate)
+    with pytest.raises(BadInputError, match=r"prm_token_cost=.*must be a number >= 0, the cost of"):
+        method(checkpoint=str(selective), prm_token_cost=rate)
 
 
 def test_a_controller_with_a_price_of_candidates_has_no_rate():
-    assert method().prm_rate == 1.0
-    with pytest.raises(BadInputError, match=r"prm_rate=2.0: this controller was trained with a"):
-        method(prm_rate=2.0)
+    assert method().prm_token_cost == 1.0
+    with pytest.raises(
+        BadInputError, match=r"prm_token_cost=2.0: this controller was trained with a"
+    ):
+        method(prm_token_cost=2.0)
 
 
 def test_hand_made_policies_take_the_selective_configuration():
@@ -77,23 +79,23 @@ def test_hand_made_policies_take_the_selective_configuration():
     found = build_strategy(
         parse_strategy({"name": "cats_constant", "config": "selective", "action": action})
     )
-    assert found.strategy.config == search.SELECTIVE
-    assert search.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
+    assert found.strategy.config == search.cats.SELECTIVE
+    assert search.cats.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
 
 
 RULE = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 2}, "config": "tokens"}
 SHIPPED = {"name": "cats", "checkpoint": "cats-tokens", "price": 0.3}
-ASKING = {"ask_below": 0.8, "least_weight": 0.4}
+ASKING = {"prm_threshold": 0.8, "min_prm_weight": 0.4}
 
 
 @pytest.mark.parametrize("spec", [RULE, SHIPPED], ids=["rule", "controller"])
-def test_asking_in_doubt_changes_what_the_prm_scores_and_nothing_else(spec):
+def test_selective_prm_calls_change_what_the_prm_scores_and_nothing_else(spec):
     plain = build_strategy(parse_strategy(spec))
     asking = build_strategy(parse_strategy(spec | ASKING))
     before, after = plain.strategy.config, asking.strategy.config
     assert after == dataclasses.replace(before, score_base=False, **ASKING)
     chex.assert_trees_all_equal(asking.params, plain.params)
-    assert (asking.price, asking.prm_rate) == (plain.price, plain.prm_rate)
+    assert (asking.price, asking.prm_token_cost) == (plain.price, plain.prm_token_cost)
     # An equal object spares a compilation.
     assert asking.strategy == build_strategy(parse_strategy(spec | ASKING)).strategy
 
@@ -101,12 +103,18 @@ def test_asking_in_doubt_changes_what_the_prm_scores_and_nothing_else(spec):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"config": "cats"}, "ask_below=0.8, least_weight=0.4: only with config: tokens"),
-        ({"config": "selective"}, "ask_below=0.8, least_weight=0.4: only with config: tokens"),
-        ({"ask_below": "0.8"}, "ask_below='0.8': must be a number"),
-        ({"ask_below": 1.5}, r"strategy 'cats_rule': ask_below must be in \[0, 1\], got 1.5"),
-        ({"least_weight": -1}, "least_weight=-1: must be a number"),
-        ({"ask_below": None}, "least_weight=0.4 has no effect without ask_below: add it"),
+        ({"config": "cats"}, "prm_threshold=0.8, min_prm_weight=0.4: only with config: tokens"),
+        (
+            {"config": "selective"},
+            "prm_threshold=0.8, min_prm_weight=0.4: only with config: tokens",
+        ),
+        ({"prm_threshold": "0.8"}, "prm_threshold='0.8': must be a number"),
+        (
+            {"prm_threshold": 1.5},
+            r"strategy 'cats_rule': prm_threshold must be in \[0, 1\], got 1.5",
+        ),
+        ({"min_prm_weight": -1}, "min_prm_weight=-1: must be a number"),
+        ({"prm_threshold": None}, "min_prm_weight=0.4 has no effect without prm_threshold: add it"),
     ],
 )
 def test_a_rule_that_could_not_ask_is_refused(changes, message):

@@ -16,8 +16,8 @@ import scripted
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cluster import RayRunner, needs, room_on
-from cats_jax.grading import MathJudge
-from cats_jax.grading.verdict import default_judge
+from cats_jax.grading import MathGrader
+from cats_jax.grading.graders import default_grader
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import parse_recipe
@@ -82,8 +82,8 @@ def _run(folder, recipe, models, questions=None, observers=(), **ray):
     evaluation = evaluate.prepare(recipe, models, questions)
     if not ray:
         return evaluate.evaluate(evaluation, models, folder)[0]
-    judge = default_judge(recipe.questions)
-    with RayRunner(evaluation.recipe, models, judge, **ray) as runner:
+    grader = default_grader(recipe.questions)
+    with RayRunner(evaluation.recipe, models, grader, **ray) as runner:
         run, _ = evaluate.evaluate(evaluation, models, folder, observers=observers, runner=runner)
     return run
 
@@ -177,13 +177,13 @@ def test_room_on_a_node(resources, cpus, gpus, room):
 def test_workers_with_vllm_take_gpus(cluster, nodes):
     """A node that says it has GPUs is enough to see what is asked for."""
     recipe = _recipe(policy={"path": "weak", **_GPU, "gpu_memory_utilization": 0.3})
-    judge = default_judge(recipe.questions)
+    grader = default_grader(recipe.questions)
     with pytest.raises(BadInputError, match=r"has room for 0: each needs 1 CPU\(s\) and 0\.3 GPU"):
-        RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto")
+        RayRunner(recipe, scripted.ScriptedModels(), grader, address="auto")
     node = cluster.add_node(num_cpus=4, num_gpus=1)
     try:
         cluster.wait_for_nodes()
-        with RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto") as runner:
+        with RayRunner(recipe, scripted.ScriptedModels(), grader, address="auto") as runner:
             assert runner.num_workers == 3
             deadline = time.monotonic() + 60
             while nodes.available_resources().get("GPU", 0) > 0.1 + 1e-6:
@@ -239,18 +239,18 @@ def test_the_embedded_world_on_two_nodes(tmp_path, nodes):
 
 
 def test_grading_inside_a_task(nodes):
-    with MathJudge(workers=1) as judge:
-        task = nodes.remote(lambda one, two: judge.equivalent(one, two))
+    with MathGrader(workers=1) as grader:
+        task = nodes.remote(lambda one, two: grader.equivalent(one, two))
         assert nodes.get([task.remote("2x", "x+x"), task.remote("2x", "x+1")]) == [True, False]
 
 
 def test_more_workers_than_room(nodes):
     recipe = _recipe()
-    judge = default_judge(recipe.questions)
+    grader = default_grader(recipe.questions)
     with pytest.raises(
         BadInputError, match=r"9 workers, but the cluster has room for 2: each needs 1 CPU"
     ):
-        RayRunner(recipe, scripted.ScriptedModels(), judge, address="auto", workers=9)
+        RayRunner(recipe, scripted.ScriptedModels(), grader, address="auto", workers=9)
     assert nodes.is_initialized()
 
 

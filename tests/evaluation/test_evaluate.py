@@ -640,15 +640,15 @@ def _wait_for_writing(folder, rng):
 
 
 def test_options_and_labels_of_strategies():
-    beam = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    beam = build_strategy(parse_strategy({"name": "beam", "expansion": 8, "beam_width": 3}))
     assert beam.strategy.width(64) == 3
-    again = build_strategy(parse_strategy({"name": "beam", "factor": 8, "width": 3}))
+    again = build_strategy(parse_strategy({"name": "beam", "expansion": 8, "beam_width": 3}))
     assert again == beam  # equal, so that nothing is compiled twice
     spec = parse_strategy(
         {"name": "cats_constant", "label": "few", "action": {"num_extra": 4}, "num_base": 3}
     )
     index = int(build_strategy(spec).params)
-    assert search.CATS.actions.rows[index][:2] == (4, 1)
+    assert search.cats.CATS.actions.rows[index][:2] == (4, 1)
     weighted = build_strategy(parse_strategy("best_of_n_weighted"), "last").strategy
     assert weighted.name == "best_of_n_weighted"
-    assert weighted.aggregation == search.AGGREGATIONS["last"]
+    assert weighted.aggregation == search.aggregations.AGGREGATIONS["last"]

@@ -57,7 +57,7 @@ def prepared(*arguments, **changes):
 def test_a_recipe_gets_the_certified_strategy(certificate):
     evaluation = prepared(certificate)
     (cell,) = evaluation.cells
-    assert (cell.spec.name, dict(cell.spec.options)) == ("beam", {"width": 2})
+    assert (cell.spec.name, dict(cell.spec.options)) == ("beam", {"beam_width": 2})
     assert (cell.num_candidates, cell.title) == (8, "certified N=8 exact seed 0")
     # The calibration comes with the strategy.
     assert cell.calibration == dict(load_calibrations("weak"))["exact"] != IDENTITY
@@ -137,13 +137,13 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
         with pytest.raises(BadInputError, match=message):
             parse_strategy(entry)
 
-    refused({"certified": certificate, "width": 3}, "'width' beside 'certified'")
+    refused({"certified": certificate, "beam_width": 3}, "'beam_width' beside 'certified'")
     refused({"certified": 3}, "certified=3: must be a name or a path")
     refused({"certified": certificate, "elsewhere": "yes"}, "elsewhere='yes': must be true")
     refused({"certified": str(tmp_path / "no.json")}, "no such file: `cats-jax certify RUN")
     content = json.loads(pathlib.Path(certificate).read_text())
     for changes, message in (
-        ({"kind": "calibration"}, "is no certificate of this version .'kind' must be"),
+        ({"kind": "calibration"}, "is not a certificate of this version .'kind' must be"),
         ({"chosen": None}, "certifies no configuration"),
         ({"chosen": 99}, "make it anew"),
         ({"config": {}}, "'config.policy' is missing"),

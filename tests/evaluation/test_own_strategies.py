@@ -12,7 +12,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.rescore import Change, rescore
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
 _QUESTIONS = 4
@@ -38,8 +38,8 @@ def independent(*, path_score="min", scores=True):
     return search.Strategy(
         name="independent",
         plan=_independent,
-        aggregation=search.aggregation.aggregation(path_score),
-        answer=search.answer_best if scores else search.answer_majority,
+        aggregation=search.aggregations.aggregation(path_score),
+        answer=search.answers.answer_best if scores else search.answers.answer_majority,
         uses_scores=scores,
         keeps_all_paths=True,
     )
@@ -58,9 +58,9 @@ def one_line():
     sampling = search.Sampling(0.0)
     return search.Strategy(
         name="one line",
-        plan=search.same_for_all(lambda state: jnp.int32(1), sampling),
-        width=search.one_path,
-        answer=search.answer_majority,
+        plan=search.interface.same_for_all(lambda state: jnp.int32(1), sampling),
+        width=search.interface.one_path,
+        answer=search.answers.answer_majority,
         sampling=(sampling,),
         uses_scores=False,
         ignores_num_candidates=True,
@@ -73,7 +73,7 @@ def _as_many_as_told(params, key, state):
 
 def told(*, number=1):
     strategy = search.Strategy(
-        name="told", plan=_as_many_as_told, answer=search.answer_majority, uses_scores=False
+        name="told", plan=_as_many_as_told, answer=search.answers.answer_majority, uses_scores=False
     )
     return SearchMethod(strategy, jnp.int32(number), price=0.25)
 
@@ -146,10 +146,10 @@ def test_a_function_of_the_users_own_is_searched_like_a_strategy_of_ours(tmp_pat
 
 
 def test_a_width_and_a_prms_path_score_reach_a_function_of_the_users_own(module):
-    spec = parse_strategy({"name": f"{module}:independent", "width": 3})
+    spec = parse_strategy({"name": f"{module}:independent", "beam_width": 3})
     strategy = build_strategy(spec, "product").strategy
     assert strategy.width(64) == 3
-    assert strategy.aggregation == search.AGGREGATIONS["product"]
+    assert strategy.aggregation == search.aggregations.AGGREGATIONS["product"]
     # A function without such an option is not given one.
     assert build_strategy(parse_strategy(f"{module}:one_score"), "product")
 
@@ -204,7 +204,7 @@ def test_rescoring_goes_by_what_a_strategy_says(tmp_path, module):
     names = ("independent", "unshared", "one_score", "one_line")
     strategies = [{"name": f"{module}:{name}", "label": name} for name in names]
     run = _run(tmp_path / "run", _recipe(strategies, num_candidates=[8]))
-    rescored = rescore(run, tmp_path / "last", Change("last"), BoxedIntegerJudge())
+    rescored = rescore(run, tmp_path / "last", Change("last"), BoxedIntegerGrader())
     assert rescored.left_out == {
         "unshared": "its search depends on path scores",
         "one_score": "it has one path score",

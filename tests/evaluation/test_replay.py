@@ -22,13 +22,13 @@ from cats_jax.protocols import Question
 from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 from search import bank as step_bank
 
-ACTIONS = search.ActionTable.product(
+ACTIONS = search.cats.ActionTable.product(
     num_extra=(0, 2), num_retain=(1, 2), temperature=(1.0,), top_p=(1.0,)
 )
-CONFIG = search.CatsConfig(
+CONFIG = search.cats.CatsConfig(
     rounds=2, num_base=1, base=search.Sampling(0.0), excluded_features=(), actions=ACTIONS
 )
-ASKING = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 0.0, 1.0, 0), (2, 2, 1.0, 1.0, 0)))
+ASKING = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 0.0, 1.0, 0), (2, 2, 1.0, 1.0, 0)))
 """Actions of which one asks for the greedy child again."""
 
 
@@ -73,7 +73,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
             if not (is_greedy[row] and _has_child(before, expansion, row))
         )
         scored |= set(np.asarray(expansion.embedding)[np.asarray(expansion.valid)].tolist())
-        if isinstance(output.report, search.Decision):
+        if isinstance(output.report, search.cats.Decision):
             decided = np.asarray(output.report.valid)
             actions += np.asarray(output.report.action)[decided].tolist()
     row = int(search.answer(params, state, strategy=strategy))
@@ -91,15 +91,15 @@ def test_a_replay_is_the_search_tick_by_tick(name):
     tables = toy_bank()
     params = ()
     if name == "cats_random":
-        strategy = search.cats(search.random_policy, CONFIG)
+        strategy = search.cats.cats(search.cats.random_policy, CONFIG)
     elif name == "cats_asks":
         asking = dataclasses.replace(CONFIG, actions=ASKING)
-        strategy = search.cats(search.random_policy, asking)
+        strategy = search.cats.cats(search.cats.random_policy, asking)
     elif name == "cats_rule":
-        strategy = search.cats(search.sample_while_below("max"), CONFIG)
-        params = search.RuleParams(jnp.float32(0.6), jnp.int32(3), jnp.int32(0))
+        strategy = search.cats.cats(search.cats.sample_while_below("max"), CONFIG)
+        params = search.cats.RuleParams(jnp.float32(0.6), jnp.int32(3), jnp.int32(0))
     else:
-        strategy = search.strategies[name]
+        strategy = search.methods.DEFAULTS[name]
     found = replay(tables, strategy, params, prm=1, num_candidates=9, seed=5)
     for number in range(tables.root.shape[0]):
         correct, covered, candidates, generated, prm_tokens, actions = by_hand(
@@ -116,8 +116,8 @@ def test_a_replay_is_the_search_tick_by_tick(name):
 
 
 def test_a_search_that_leaves_the_prm_out_is_refused():
-    strategy = search.cats(
-        search.random_policy,
+    strategy = search.cats.cats(
+        search.cats.random_policy,
         dataclasses.replace(CONFIG, calibrated=True, score_base=False, path_score="product"),
     )
     with pytest.raises(BadInputError, match=r"score_base=False.*search live"):
@@ -127,13 +127,13 @@ def test_a_search_that_leaves_the_prm_out_is_refused():
 def test_price_and_rate_reach_the_strategy():
     def plan(params, key, state):
         context = state.context
-        number = jnp.round(context.price + 10.0 * context.prm_rate).astype(jnp.int32)
+        number = jnp.round(context.price + 10.0 * context.prm_token_cost).astype(jnp.int32)
         return search.request(state, jnp.where(state.step == 0, number, 0)), state.memory
 
     strategy = dataclasses.replace(search.majority(), plan=plan)
     for price, rate in ((2.0, 0.3), (3.0, 0.0)):
         found = replay(
-            toy_bank(), strategy, (), prm=0, num_candidates=9, price=price, prm_rate=rate
+            toy_bank(), strategy, (), prm=0, num_candidates=9, price=price, prm_token_cost=rate
         )
         assert set(found.candidates.tolist()) == {round(price + 10 * rate)}
 

@@ -11,7 +11,7 @@ from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.rescore import Change, rescore
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import read_run
@@ -59,7 +59,7 @@ _slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 @pytest.mark.parametrize("path_score", ["last", _slow("mean"), _slow("product")])
 def test_another_aggregation_is_the_run_with_it(tmp_path, run, path_score):
     direct = _run(tmp_path / "direct", [{"name": "best_of_n", "path_score": path_score}])
-    rescored = rescore(run, tmp_path / "new", Change(path_score), BoxedIntegerJudge())
+    rescored = rescore(run, tmp_path / "new", Change(path_score), BoxedIntegerGrader())
     assert _verdicts(rescored.run, "best_of_n") == _verdicts(direct, "best_of_n")
     assert set(rescored.left_out) == {"majority", "beam", "cats_random"}
     assert "depends on path scores" in rescored.left_out["beam"]
@@ -76,7 +76,7 @@ def test_another_aggregation_is_the_run_with_it(tmp_path, run, path_score):
 @pytest.mark.parametrize("strategy", ["best_of_n", _slow("beam")])
 def test_another_vote_is_the_run_with_it(tmp_path, run, strategy):
     direct = _run(tmp_path / "direct", [{"name": strategy, "vote": "weighted"}])
-    rescored = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+    rescored = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
     assert _verdicts(rescored.run, strategy) == _verdicts(direct, strategy)
     if strategy == "best_of_n":
         assert _verdicts(rescored.run, strategy) != _verdicts(run, strategy)
@@ -88,7 +88,7 @@ def test_another_prm_is_the_run_with_it(tmp_path, run):
     change = Change(prm=PrmSpec("bad"))
     scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
     scorer.num_parameters = 50
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
     ours, theirs = (_verdicts(one, "best_of_n") for one in (rescored.run, direct))
     assert ours == theirs
     others = {row.key: row for row in direct.rows}
@@ -107,7 +107,7 @@ def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
     direct = _run(tmp_path / "direct", ["best_of_n"], prm="short")
     assert any(row.ledger.prm_refused for row in direct.rows)
     change, scorer = Change(prm=PrmSpec("short")), scripted.ScriptedModels().prm(PrmSpec("short"))
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
     others = {row.key: row for row in direct.rows}
     for row in rescored.run.rows:
         other, tree = others[row.key], rescored.run.tree(row)
@@ -128,7 +128,7 @@ def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
     scorer = scripted.ScriptedModels().prm(PrmSpec("good"))
     change = Change(prm=PrmSpec("good"))
     with pytest.raises(BadInputError, match="PRM short could not read some paths"):
-        rescore(direct, tmp_path / "back", change, BoxedIntegerJudge(), scorer)
+        rescore(direct, tmp_path / "back", change, BoxedIntegerGrader(), scorer)
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
     )
     prm = PrmSpec("labels-only")
     scorer = models.prm(prm)
-    rescored = rescore(old, tmp_path / "new", Change(prm=prm), BoxedIntegerJudge(), scorer)
+    rescored = rescore(old, tmp_path / "new", Change(prm=prm), BoxedIntegerGrader(), scorer)
     ledgers = {row.key: _without_seconds(row.ledger) for row in direct.rows}
     assert {row.key: _without_seconds(row.ledger) for row in rescored.run.rows} == ledgers
     for row in rescored.run.rows:
@@ -165,8 +165,8 @@ def test_calibrated_scores_are_not_in_a_tree(tmp_path):
     file.write_text(json.dumps({"prms": {"good": numbers}}))
     old = _run(tmp_path / "old", [calibrated], calibration=str(file))
     with pytest.raises(BadInputError, match="its votes go by what trees do not hold"):
-        rescore(old, tmp_path / "new", Change(vote="best"), BoxedIntegerJudge())
-    again = rescore(old, tmp_path / "new", Change(), BoxedIntegerJudge())
+        rescore(old, tmp_path / "new", Change(vote="best"), BoxedIntegerGrader())
+    again = rescore(old, tmp_path / "new", Change(), BoxedIntegerGrader())
     assert _verdicts(again.run, "beam") == _verdicts(old, "beam")
 
 
@@ -179,14 +179,14 @@ def test_runs_without_the_prms_flops_are_not_given_another_prm(tmp_path, run):
     ]
     old = dataclasses.replace(run, rows=tuple(rows))
     with pytest.raises(BadInputError, match="of an earlier version"):
-        rescore(old, tmp_path / "new", change, BoxedIntegerJudge(), scorer)
+        rescore(old, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
 
 
 def _without_seconds(ledger):
     return {name: v for name, v in ledger.as_dict().items() if not name.endswith("_seconds")}
 
 
-class _Parity(BoxedIntegerJudge):
+class _Parity(BoxedIntegerGrader):
     """Takes all odd answers for one, and all even ones."""
 
     def equivalent(self, first, second):
@@ -206,21 +206,21 @@ def test_another_grader(tmp_path, run):
 
 
 def test_it_goes_on_where_it_stopped(tmp_path, run):
-    first = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
-    again = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+    first = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+    again = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
     assert again.run.rows == first.run.rows
     with pytest.raises(BadInputError, match=r"config\.rescored\.vote"):
-        rescore(run, tmp_path / "new", Change(vote="majority"), BoxedIntegerJudge())
+        rescore(run, tmp_path / "new", Change(vote="majority"), BoxedIntegerGrader())
 
 
 def test_what_cannot_be_rescored(tmp_path, run):
     with pytest.raises(BadInputError, match="another folder"):
-        rescore(run, run.folder, Change("last"), BoxedIntegerJudge())
+        rescore(run, run.folder, Change("last"), BoxedIntegerGrader())
     bare = dataclasses.replace(
         run, rows=tuple(dataclasses.replace(row, tree=None) for row in run.rows)
     )
     with pytest.raises(BadInputError, match="rows without a tree"):
-        rescore(bare, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge())
+        rescore(bare, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
     assert not (tmp_path / "new").exists()
 
 
@@ -239,7 +239,7 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
     notes = ["majority: guarantee: accuracy above 0.5 (c.json)", "a plain note"]
     manifest = {**run.manifest, "fitted_on": 2, "notes": notes}
     changed = dataclasses.replace(run, manifest=manifest)
-    found = rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerJudge()).run
+    found = rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run
     assert found.manifest["fitted_on"] == 2
     assert list(found.notes) == ["a plain note"]
 
@@ -258,7 +258,7 @@ def test_the_prm_scores_each_path_once(tmp_path):
             return scorer.score(questions, paths)
 
     change = Change(prm=PrmSpec("bad"))
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerJudge(), Counted(scorer))
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), Counted(scorer))
     largest = [row for row in run.rows if (row.strategy, row.num_candidates) == ("best_of_n", 8)]
     nodes = sum(c.score is not None for row in largest for c in run.tree(row).candidates)
     assert len(scored) == nodes

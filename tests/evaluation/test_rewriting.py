@@ -70,7 +70,7 @@ def test_what_is_refused_before_a_run():
     with pytest.raises(BadInputError, match="strategy 'mine': rewriting 'nothing' is unknown"):
         grid(_recipe(strategies=[{"name": "mctsr", "rewriting": "nothing", "label": "mine"}]))
     with pytest.raises(BadInputError, match="'mctsr' rewrites answers, which a bank has none of"):
-        replay(toy_bank(), search.mctsr(), prm=1, num_candidates=4)
+        replay(toy_bank(), search.methods.mctsr(), prm=1, num_candidates=4)
 
 
 def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():

@@ -1,4 +1,4 @@
-"""The judge: labelled pairs, laws of an equivalence, limits, and the file command."""
+"""The grader: labelled pairs, laws of an equivalence, limits, and the file command."""
 
 import asyncio
 import concurrent.futures
@@ -20,10 +20,10 @@ from cats_jax.datasets import read_questions
 from cats_jax.datasets.layout import answer_text
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.grade_file import count_rows, grade_file
-from cats_jax.grading import MathJudge
+from cats_jax.grading import MathGrader
 from cats_jax.grading.workers import WorkerFailure, WorkerPool
 from cats_jax.live.tree import AnswerClasses, SearchTree
-from cats_jax.protocols import AnswerJudge, Question, Step, StepSample
+from cats_jax.protocols import AnswerGrader, Question, Step, StepSample
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -38,51 +38,51 @@ LABELLED = [
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with MathJudge(workers=1, seconds=2.0) as judge:
-        yield judge
+def grader():
+    with MathGrader(workers=1, seconds=2.0) as grader:
+        yield grader
 
 
 # Labelled pairs
 
 
 @pytest.mark.parametrize(("first", "second", "same"), LABELLED)
-def test_labelled_pairs(judge, first, second, same):
+def test_labelled_pairs(grader, first, second, same):
     for one, two in ((first, second), (second, first)):
-        verdict = judge.compare(one, two)
+        verdict = grader.compare(one, two)
         assert verdict.correct == same
         assert verdict.error == ""
 
 
-def test_solutions(judge):
+def test_solutions(grader):
     """Marks, prose, units, lists, boxes and thinking."""
     lines = (ROOT / "tests" / "grading" / "graded_solutions.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     wrong = [
         row
         for row in rows
-        if judge.grade(row["prediction"], row["answer"]).correct != row["correct"]
+        if grader.grade(row["prediction"], row["answer"]).correct != row["correct"]
     ]
     assert wrong == []
 
 
-def test_cases_of_real_use(judge, shared):
+def test_cases_of_real_use(grader, shared):
     """Rows without a verdict are matters of taste."""
     wrong = []
     for row in map(json.loads, shared("cases/grading.jsonl").read_text().splitlines()):
         gold = answer_text(row["answer"], "answer")
-        grade = judge.grade(row["prediction"], gold)
+        grade = grader.grade(row["prediction"], gold)
         if row["expected"] is not None and grade.correct != row["expected"]:
             wrong.append(row)
     assert wrong == []
 
 
-def test_votes_of_real_use(judge, shared):
+def test_votes_of_real_use(grader, shared):
     for row in map(json.loads, shared("cases/votes.jsonl").read_text().splitlines()):
-        classes = AnswerClasses(judge)
+        classes = AnswerClasses(grader)
         votes = [classes.number(answer) for answer in row["answers"]]
         winner = row["answers"][votes.index(max(votes, key=votes.count))]
-        assert judge.equivalent(winner, row["expected"])
+        assert grader.equivalent(winner, row["expected"])
 
 
 # The two units' powers that are dropped with their unit; see docs/evaluate/grading.md.
@@ -97,7 +97,7 @@ _FILES = {
 
 
 @pytest.mark.parametrize("file", _FILES)
-def test_gold_answers_of_real_data(judge, file, real_data):
+def test_gold_answers_of_real_data(grader, file, real_data):
     questions = read_questions(real_data(file), layout=_FILES[file])
     golds = dict.fromkeys(questions.answers.values())
     assert len(golds) > 20
@@ -107,16 +107,16 @@ def test_gold_answers_of_real_data(judge, file, real_data):
         pairs += [(kind, text, True) for kind, text in answer_renderings.renderings(gold)]
         pairs += [(kind, text, False) for kind, text in answer_renderings.near_misses(gold)]
         for kind, text, same in pairs:
-            if judge.grade(text, gold).correct != same and text not in _KNOWN:
+            if grader.grade(text, gold).correct != same and text not in _KNOWN:
                 wrong.append((kind, text, gold))
     assert wrong == []
 
 
-def test_a_gold_answer_may_be_a_solution(judge):
-    assert judge.grade("It is 18. The answer is $18", "16 - 3 - 4 = 9\n9 * 2\n#### 18").correct
-    assert judge.grade("#### 1,080", "1080").correct
-    assert not judge.grade("I do not know.\nSorry.", "1").correct
-    assert not judge.grade("", "1").correct
+def test_a_gold_answer_may_be_a_solution(grader):
+    assert grader.grade("It is 18. The answer is $18", "16 - 3 - 4 = 9\n9 * 2\n#### 18").correct
+    assert grader.grade("#### 1,080", "1080").correct
+    assert not grader.grade("I do not know.\nSorry.", "1").correct
+    assert not grader.grade("", "1").correct
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_a_gold_answer_may_be_a_solution(judge):
         ("101", "100", 1.0, True),
     ],
 )
-def test_tolerances(judge, prediction, gold, tolerance, correct):
-    assert judge.grade(prediction, gold, tolerance).correct == correct
+def test_tolerances(grader, prediction, gold, tolerance, correct):
+    assert grader.grade(prediction, gold, tolerance).correct == correct
 
 
-# An equivalence, and its use as a judge
+# An equivalence, and its use as a grader
 
 
-def test_the_judge_keeps_its_contract(judge):
-    as_protocol: AnswerJudge = judge
+def test_the_judge_keeps_its_contract(grader):
+    as_protocol: AnswerGrader = grader
     texts = ["1/2", "0.5", r"\frac{2}{4}", "x+1", "1+x", "2", "(1,2)", "1,2", "2,1", r"\pi"]
     classes = [[0, 1, 2], [3, 4], [5], [6], [7, 8], [9]]
     of = {index: number for number, members in enumerate(classes) for index in members}
@@ -159,23 +159,23 @@ def test_the_judge_keeps_its_contract(judge):
 
 
 class _Counting:
-    """A judge that counts the comparisons that reach a worker."""
+    """A grader that counts the comparisons that reach a worker."""
 
-    def __init__(self, judge):
-        self.judge, self.asked = judge, 0
-        ask = judge._pool.ask
+    def __init__(self, grader):
+        self.grader, self.asked = grader, 0
+        ask = grader._pool.ask
 
         def counted(request):
             self.asked += 1
             return ask(request)
 
-        judge._pool.ask = counted
+        grader._pool.ask = counted
 
 
 def test_votes_take_far_fewer_than_all_comparisons():
-    with MathJudge(workers=1) as judge:
-        counting = _Counting(judge)
-        tree = SearchTree(Question("q", "?"), judge)
+    with MathGrader(workers=1) as grader:
+        counting = _Counting(grader)
+        tree = SearchTree(Question("q", "?"), grader)
         answers = [rf"\frac{{x+{index % 60}}}{{{2 + index % 2}}}" for index in range(120)]
         answers += [rf"\frac{{{index % 60}+x}}{{{2 + index % 2}}}" for index in range(120)]
         classes = [tree.answer_class(answer) for answer in answers]
@@ -186,16 +186,16 @@ def test_votes_take_far_fewer_than_all_comparisons():
         assert tree.answer_class("  1/2. ") != tree.answer_class(r"\frac12 + 1")
 
 
-def test_a_path_ends_with_its_answer(judge):
-    tree = SearchTree(Question("q", "?"), judge)
+def test_a_path_ends_with_its_answer(grader):
+    tree = SearchTree(Question("q", "?"), grader)
     sample = StepSample(Step(r"so \boxed{\frac{1}{2}}.", (1,)), "step", -1.0)
     candidate = tree.add(0, sample, step=0, phase=0, pool_row=0)
     assert candidate.done
     assert candidate.answer == r"\frac{1}{2}"
 
 
-def test_a_box_in_a_thought_ends_no_path(judge):
-    tree = SearchTree(Question("q", "?"), judge)
+def test_a_box_in_a_thought_ends_no_path(grader):
+    tree = SearchTree(Question("q", "?"), grader)
     parent, ends = 0, []
     for text in (
         "<think>Maybe \\boxed{7}?",
@@ -229,8 +229,8 @@ def test_hostile_answers(tmp_path, monkeypatch):
         ]  # fmt: skip
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     started = time.monotonic()
-    with MathJudge(workers=2, seconds=2.0) as judge:
-        tally = grade_file("rows.jsonl", "out.jsonl", judge)
+    with MathGrader(workers=2, seconds=2.0) as grader:
+        tally = grade_file("rows.jsonl", "out.jsonl", grader)
     seconds = time.monotonic() - started
     graded = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert tally.rows == len(graded) == len(rows)
@@ -257,13 +257,13 @@ def test_hostile_answers(tmp_path, monkeypatch):
     ],
 )
 def test_a_limit_is_an_error_of_its_pair_only(answer, limit):
-    with MathJudge(workers=1, seconds=0.5, memory_mb=256) as judge:
-        verdict = judge.compare(answer, "x")
+    with MathGrader(workers=1, seconds=0.5, memory_mb=256) as grader:
+        verdict = grader.compare(answer, "x")
         assert not verdict.correct
         assert any(part in verdict.error for part in limit.split("|")), verdict.error
         assert "\n" not in verdict.error
-        assert not judge.equivalent(answer, "x")
-        assert judge.compare("2x/2", "x").correct
+        assert not grader.equivalent(answer, "x")
+        assert grader.compare("2x/2", "x").correct
 
 
 def test_text_is_never_python(tmp_path):
@@ -292,11 +292,11 @@ def test_a_worker_that_dies_is_replaced():
 
 
 def test_no_worker_outlives_the_judge():
-    judge = MathJudge(workers=2)
-    assert judge.equivalent("2x", "x+x")
-    process = judge._pool._all[-1]._process
+    grader = MathGrader(workers=2)
+    assert grader.equivalent("2x", "x+x")
+    process = grader._pool._all[-1]._process
     assert process is not None
-    del judge
+    del grader
     assert process.poll() is not None
 
 
@@ -310,41 +310,41 @@ def test_math_verify_missing_is_said(monkeypatch):
 # Anywhere
 
 
-def test_from_threads(judge):
+def test_from_threads(grader):
     pairs = [(f"2x+{i}", f"x+x+{i + i % 2}", not i % 2) for i in range(20)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        verdicts = list(pool.map(lambda pair: judge.equivalent(*pair[:2]), pairs))
+        verdicts = list(pool.map(lambda pair: grader.equivalent(*pair[:2]), pairs))
     assert verdicts == [same for *_, same in pairs]
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(judge.equivalent("3x", "x+2x")))
+    thread = threading.Thread(target=lambda: seen.append(grader.equivalent("3x", "x+2x")))
     thread.start()
     thread.join()
     assert seen == [True]
 
 
-def test_from_async_code(judge):
+def test_from_async_code(grader):
     async def both():
         return await asyncio.gather(
-            asyncio.to_thread(judge.equivalent, "4x", "x+3x"),
-            asyncio.to_thread(judge.equivalent, "4x", "x+4x"),
+            asyncio.to_thread(grader.equivalent, "4x", "x+3x"),
+            asyncio.to_thread(grader.equivalent, "4x", "x+4x"),
         )
 
     assert asyncio.run(both()) == [True, False]
 
 
-def _in_child(judge, results):
-    results.put(judge.equivalent("7y", "y+6y"))
+def _in_child(grader, results):
+    results.put(grader.equivalent("7y", "y+6y"))
 
 
-def test_from_other_processes(judge):
-    assert judge.equivalent("5y", "y+4y")
+def test_from_other_processes(grader):
+    assert grader.equivalent("5y", "y+4y")
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    child = context.Process(target=_in_child, args=(judge, results))
+    child = context.Process(target=_in_child, args=(grader, results))
     child.start()
     assert results.get(timeout=60)
     child.join()
-    copy = pickle.loads(pickle.dumps(judge))
+    copy = pickle.loads(pickle.dumps(grader))
     assert copy.equivalent("6y", "y+5y")
     copy.close()
 
@@ -420,8 +420,8 @@ def test_an_interrupted_file_leaves_nothing(tmp_path):
         raise KeyboardInterrupt
 
     target.write_text("old")
-    with MathJudge(workers=1) as judge, pytest.raises(KeyboardInterrupt):
-        grade_file(source, target, judge, interrupt)
+    with MathGrader(workers=1) as grader, pytest.raises(KeyboardInterrupt):
+        grade_file(source, target, grader, interrupt)
     assert target.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 2
     with pytest.raises(BadInputError, match="does not exist"):

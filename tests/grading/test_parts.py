@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cats_jax.grading import MathJudge, final_answer, given_answer, hash_answer
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading import MathGrader, final_answer, given_answer, hash_answer
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.grading.boxes import boxed_answer, extract_boxed
 from cats_jax.grading.canonical import canonical
 from cats_jax.grading.plain_numbers import BasedNumber, plain_number
@@ -99,24 +99,24 @@ def test_boxes_in_a_list_and_without_braces(text, answer):
     assert boxed_answer(text) == answer
 
 
-@pytest.mark.parametrize("judge", [MathJudge(), BoxedIntegerJudge()])
-def test_thinking_holds_no_answer(judge, shared):
+@pytest.mark.parametrize("grader", [MathGrader(), BoxedIntegerGrader()])
+def test_thinking_holds_no_answer(grader, shared):
     case = json.loads(shared("cases/step_split.jsonl").read_text().splitlines()[-1])
-    assert judge.extract(case["steps"]) == case["expected_answer"]
-    assert [judge.extract(case["steps"][:end]) for end in (0, 1, 2)] == [None] * 3
+    assert grader.extract(case["steps"]) == case["expected_answer"]
+    assert [grader.extract(case["steps"][:end]) for end in (0, 1, 2)] == [None] * 3
     steps = [
         "<thinking>a",
         r"\boxed{1}",
         r"</thinking> \boxed{2}",
         "<|begin_of_thought|> \\boxed{3}",
     ]
-    assert [judge.extract(steps[:end]) for end in range(1, 5)] == [None, None, "2", None]
+    assert [grader.extract(steps[:end]) for end in range(1, 5)] == [None, None, "2", None]
     # The prompt has opened the thought.
-    assert judge.extract([r"\boxed{1} </think> \boxed{2}"]) == "2"
+    assert grader.extract([r"\boxed{1} </think> \boxed{2}"]) == "2"
     # Another closing tag is a part of the thought.
     inside = r"<think> </reasoning> \boxed{9}"
-    assert judge.extract([inside]) is None
-    assert judge.extract([inside, r"<thought> </think> \boxed{2}"]) == "2"
+    assert grader.extract([inside]) is None
+    assert grader.extract([inside, r"<thought> </think> \boxed{2}"]) == "2"
 
 
 def test_a_text_that_is_an_answer():

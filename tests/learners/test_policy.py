@@ -8,7 +8,7 @@ import pytest
 import learners
 import search
 
-NUM_FEATURES = len(search.FEATURE_NAMES)
+NUM_FEATURES = len(search.cats.FEATURE_NAMES)
 
 
 def _apply(params, features):
@@ -18,7 +18,7 @@ def _apply(params, features):
 
 def _observe(features, legal):
     """What these policies see: they ask for nothing of the search."""
-    return search.Observation(features=features, legal=legal, deciding=None, state=None)
+    return search.cats.Observation(features=features, legal=legal, deciding=None, state=None)
 
 
 def test_networks_have_the_papers_sizes(key):
@@ -68,7 +68,7 @@ def test_networks_and_policies_are_the_same_object_each_time():
     assert learners.make_critic() is learners.make_critic()
     policy = learners.make_policy(actor.apply, "argmax")
     assert learners.make_policy(actor.apply, "argmax") is policy
-    assert search.cats(policy) is search.cats(policy)
+    assert search.cats.cats(policy) is search.cats.cats(policy)
 
 
 def test_sampling_frequencies(key):

@@ -16,12 +16,12 @@ from learners.returns import mean_of_others
 from search import simulation
 
 ROUNDS, DEPTH, CAPACITY, GAMMA = 2, 4, 16, 0.8
-CATS = search.CatsConfig(
+CATS = search.cats.CatsConfig(
     rounds=ROUNDS,
     num_base=2,
-    factor=4,
-    reward=search.RewardWeights(discount=GAMMA),
-    actions=search.ActionTable.product(
+    expansion=4,
+    reward=search.cats.RewardWeights(discount=GAMMA),
+    actions=search.cats.ActionTable.product(
         num_extra=(0, 1, 3), num_retain=(1, 3), temperature=(1.0,), top_p=(1.0,)
     ),
 )
@@ -40,7 +40,7 @@ def _named(params, key, observation):
 def _episodes(capacity=CAPACITY, num_questions=24):
     world = simulation.toy_params(invalid=0.1)
     play = make_episodes(
-        search.cats(_named, CATS),
+        search.cats.cats(_named, CATS),
         simulation.ENVIRONMENT,
         max_depth=DEPTH,
         capacity=capacity,
@@ -209,7 +209,7 @@ def _begin(strategy, task, size):
 def test_episodes_equal_rollouts():
     """The same ticks as `search.rollout`, whatever the capacity; only in batches."""
     world = simulation.toy_params(invalid=0.1)
-    strategy = search.cats(_named, CATS)
+    strategy = search.cats.cats(_named, CATS)
     keys = jax.random.split(jax.random.key(3), 24)
 
     @jax.jit
@@ -225,7 +225,7 @@ def test_episodes_equal_rollouts():
             state,
             strategy=strategy,
             expand_fn=simulation.simulator(CAPACITY),
-            recorder=search.decision_recorder(GAMMA),
+            recorder=search.cats.decision_recorder(GAMMA),
         )
 
     for index, size in enumerate([3, 8, 16]):
@@ -257,7 +257,7 @@ def test_all_candidates_are_counted_once():
 
 
 PROMPTS, RATES = (17, 40), (4.0, 0.5)
-ASKING = search.ActionTable(
+ASKING = search.cats.ActionTable(
     ((0, 1, 1.0, 1.0, 0), (0, 2, 1.0, 1.0, 0), (1, 1, 0.0, 1.0, 0), (3, 2, 1.0, 1.0, 0))
 )
 
@@ -275,17 +275,19 @@ def _with_prompt(tables, key):
     return task._replace(prompt_tokens=jnp.where(long, PROMPTS[1], PROMPTS[0]))
 
 
-@pytest.mark.parametrize(("score_base", "ask_below"), [(False, None), (True, None), (False, 0.9)])
-def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below):
+@pytest.mark.parametrize(
+    ("score_base", "prm_threshold"), [(False, None), (True, None), (False, 0.9)]
+)
+def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, prm_threshold):
     """The question is read at the first tick that asks the PRM, and never without one."""
     config = dataclasses.replace(
-        search.SELECTIVE,
+        search.cats.SELECTIVE,
         rounds=ROUNDS,
         score_base=score_base,
-        ask_below=ask_below,
+        prm_threshold=prm_threshold,
         actions=ASKING,
     )
-    strategy = search.cats(_named, config)
+    strategy = search.cats.cats(_named, config)
     num_phases = strategy.num_phases
     world = simulation.toy_params(max_depth=DEPTH)
     environment = search.Environment(_with_prompt, lambda capacity: _long_steps)
@@ -296,7 +298,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below)
     episode, outcome = jax.device_get(
         jax.jit(play)((), world, keys, jnp.asarray(sizes, jnp.int32), prices, jnp.asarray(rates))
     )
-    column = search.FEATURE_NAMES.index("prm_rate")
+    column = search.cats.FEATURE_NAMES.index("prm_token_cost")
     first_ticks = set()
     everything = search.Recorder(
         init=lambda state: (),
@@ -343,10 +345,10 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below)
         np.testing.assert_allclose(outcome.cost[index], sum(costs), rtol=1e-5)
         seen = episode.decision.features[index][episode.decision.valid[index], column]
         np.testing.assert_allclose(seen, np.log2(1 + rates[index]) / 4, rtol=1e-5)
-    if ask_below is not None:
+    if prm_threshold is not None:
         # In phase 1, unless the child has no valid text.
         assert first_ticks == {1}
-        scored = search.FEATURE_NAMES.index("scored_share")
+        scored = search.cats.FEATURE_NAMES.index("scored_share")
         decided = episode.decision.valid
         assert decided.any()
         assert (episode.decision.features[decided][:, scored] > 0).all()
@@ -358,7 +360,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, ask_below)
 
 def test_rollouts_of_a_question_differ_in_their_draws_alone():
     world = simulation.toy_params()
-    strategy = search.cats(_named, CATS)
+    strategy = search.cats.cats(_named, CATS)
     keys, sizes = jax.random.split(jax.random.key(5), 4), jnp.array([4, 8, 16, 16])
     prices = jnp.array([0.1, 0.2, 0.3, 0.4])
     played = {
@@ -380,9 +382,11 @@ def test_rollouts_of_a_question_differ_in_their_draws_alone():
     for one, three in zip(jax.tree.leaves(alone), jax.tree.leaves(episode), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(three)[::3], atol=1e-6)
     # Of one question its PRM's features are the same, and the scores that were drawn are not.
-    column = search.FEATURE_NAMES.index("sparsity_total")
-    scores = search.FEATURE_NAMES.index("score_0")
-    features = np.asarray(episode.decision.features).reshape(4, 3, -1, len(search.FEATURE_NAMES))
+    column = search.cats.FEATURE_NAMES.index("sparsity_total")
+    scores = search.cats.FEATURE_NAMES.index("score_0")
+    features = np.asarray(episode.decision.features).reshape(
+        4, 3, -1, len(search.cats.FEATURE_NAMES)
+    )
     valid = np.asarray(episode.decision.valid).reshape(4, 3, -1)
     for question in range(4):
         seen = [features[question, k][valid[question, k]] for k in range(3)]

@@ -12,11 +12,11 @@ import pytest
 
 import learners
 import search
-from learners.trainer import buckets
+from learners.update_fns import buckets
 from search.children import children_of
 
 # Only the last action finds right answers; the second one pays for nothing.
-ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 1, 1.5, 1.0, 0)))
+ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 1, 1.5, 1.0, 0)))
 BEST = 2
 RIGHT, WRONG = 1, 0
 CAPACITY = 8
@@ -68,8 +68,8 @@ def _small(config, rounds):
     )
 
 
-TOKENS = search.CatsConfig(charge="tokens")
-NO_DISCOUNT = search.CatsConfig(reward=search.RewardWeights(discount=0.0))
+TOKENS = search.cats.CatsConfig(cost_unit="tokens")
+NO_DISCOUNT = search.cats.CatsConfig(reward=search.cats.RewardWeights(discount=0.0))
 OUTCOME = {"reward": "outcome", "terminal_weight": 1.0}
 
 PAPER = _small(learners.PAPER, 1)
@@ -164,7 +164,7 @@ def test_the_price_decides():
         searches_per_question=1,
     )
     result = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(0))
-    strategy = search.cats(
+    strategy = search.cats.cats(
         learners.make_policy(learners.make_actor(3, (32,)).apply, "argmax"), config.cats
     )
     play = learners.make_episodes(strategy, WORLD, max_depth=3, capacity=CAPACITY)
@@ -180,22 +180,22 @@ def test_the_price_decides():
 def test_every_question_draws_a_rate_of_the_prm():
     config = dataclasses.replace(
         CATS,
-        cats=dataclasses.replace(CATS.cats, charge="tokens"),
+        cats=dataclasses.replace(CATS.cats, cost_unit="tokens"),
         prices=(0.1, 0.3),
-        prm_rates=(1.0, 4.0),
+        prm_token_costs=(1.0, 4.0),
         num_episodes=256,
     )
-    _, drawn = learners.make_trainer(config).draw(jax.random.key(0))
+    _, drawn = learners.make_update_fns(config).draw(jax.random.key(0))
     pairs = [
         (round(float(price), 4), float(rate))
         for each in drawn
-        for price, rate in zip(each.price, each.prm_rate, strict=True)
+        for price, rate in zip(each.price, each.prm_token_cost, strict=True)
     ]
     counts = collections.Counter(pairs)
     assert set(counts) == {(price, rate) for price in (0.1, 0.3) for rate in (1.0, 4.0)}
     assert min(counts.values()) > len(pairs) / 8  # price and rate are drawn by themselves
-    _, drawn = learners.make_trainer(CATS).draw(jax.random.key(0))
-    assert {float(rate) for each in drawn for rate in each.prm_rate} == {1.0}
+    _, drawn = learners.make_update_fns(CATS).draw(jax.random.key(0))
+    assert {float(rate) for each in drawn for rate in each.prm_token_cost} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -253,10 +253,16 @@ def test_collapse(shares, expected):
             r">= 0, got \(0.2, -0.1\)",
         ),
         ({**OUTCOME, "prices": (float("inf"),)}, "prices must be numbers >= 0"),
-        ({"cats": TOKENS, "prm_rates": ()}, r"prm_rates must be numbers >= 0, got \(\)"),
-        ({"cats": TOKENS, "prm_rates": (1.0, -2.0)}, r">= 0, got \(1.0, -2.0\)"),
-        ({"cats": TOKENS, "prm_rates": (float("nan"),)}, "prm_rates must be numbers >= 0"),
-        ({"prm_rates": (4.0,)}, r"prm_rates needs cats\.charge='tokens'"),
+        (
+            {"cats": TOKENS, "prm_token_costs": ()},
+            r"prm_token_costs must be numbers >= 0, got \(\)",
+        ),
+        ({"cats": TOKENS, "prm_token_costs": (1.0, -2.0)}, r">= 0, got \(1.0, -2.0\)"),
+        (
+            {"cats": TOKENS, "prm_token_costs": (float("nan"),)},
+            "prm_token_costs must be numbers >= 0",
+        ),
+        ({"prm_token_costs": (4.0,)}, r"prm_token_costs needs cats\.cost_unit='tokens'"),
         ({"default_price": -0.1}, "default_price must be a number >= 0, got -0.1"),
         ({"default_price": float("inf")}, "default_price must be a number >= 0, got inf"),
         ({"reward": "outcome"}, "needs a terminal_weight"),
@@ -301,7 +307,7 @@ def test_refuses_configurations_without_meaning(options, message):
 def test_a_training_in_parts_is_the_training():
     config = dataclasses.replace(PAPER, num_iterations=4)
     whole = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(3))
-    training = learners.make_training(config, WORLD)
+    training = learners.make_train_loop(config, WORLD)
     advance = jax.jit(training.advance)
     state, keys = training.init(jax.random.key(3))
     curves = []

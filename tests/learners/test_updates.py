@@ -16,10 +16,10 @@ import search
 from learners.rows import pack, shuffle
 
 # num_extra 0, 2, 4: with 3 candidates available the last one is illegal.
-ACTIONS = search.ActionTable.product(
+ACTIONS = search.cats.ActionTable.product(
     num_extra=(0, 2, 4), num_retain=(1,), temperature=(1.0,), top_p=(1.0,)
 )
-NUM_FEATURES = len(search.FEATURE_NAMES)
+NUM_FEATURES = len(search.cats.FEATURE_NAMES)
 LINEAR_ACTOR, LINEAR_CRITIC = learners.make_actor(3, hidden=()), learners.make_critic(hidden=())
 RATE = 1e-2
 A2C = learners.A2C()
@@ -43,7 +43,7 @@ def _transitions(seed, size):
     num_extra = np.array([0, 2, 4])
     action = np.array([rng.choice(np.flatnonzero(num_extra <= some)) for some in available])
     noise = rng.normal(size=size) * 0.3  # as if another, nearly uniform policy had acted
-    return search.Transition(
+    return search.cats.Transition(
         features_tm1=rng.uniform(-1, 1, (size, NUM_FEATURES)).astype(np.float32),
         available_tm1=available.astype(np.int32),
         action_tm1=action.astype(np.int32),

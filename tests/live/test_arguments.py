@@ -61,7 +61,7 @@ def _searcher(**changes):
         ({"strategy": "beam"}, r"strategy is a str, .* not the name 'beam'"),
         ({"strategy": search.beam}, r"strategy is .*: call it: beam\(\) makes the strategy"),
         ({"strategy": None}, r"strategy is a NoneType, not a search.Strategy: pass"),
-        ({"judge": "math"}, r"judge is a str without extract, equivalent"),
+        ({"grader": "math"}, r"grader is a str without extract, equivalent"),
         ({"num_candidates": True}, r"num_candidates=True: N must be an integer from 1 to 256"),
         ({"max_depth": "3"}, r"max_depth='3': must be an integer"),
         ({"budget": 2.5}, r"budget=2.5: must be an integer"),

@@ -39,7 +39,7 @@ def test_results_do_not_depend_on_the_order_in_which_calls_end(name, scorer):
                 self.lock.wait_for(lambda: self.begun >= number + 2, timeout=0.02)
             return super().generate(requests)
 
-    strategy = search.strategies[name]
+    strategy = search.methods.DEFAULTS[name]
     usual = run(strategy)
     for in_flight in (9, 4):
         found = run(strategy, policy=Policy(5), scorer=scorer(), in_flight=in_flight)
@@ -65,7 +65,7 @@ def test_a_question_goes_on_while_the_samples_of_another_are_awaited():
             scored.set()
             return super().score(questions, paths)
 
-    strategy = search.strategies["beam"]
+    strategy = search.methods.DEFAULTS["beam"]
     found = run(strategy, policy=Policy(5), scorer=Scorer())
     assert second_step.is_set()
     assert [signature(r) for r in found] == [signature(r) for r in run(strategy)]
@@ -99,7 +99,7 @@ def test_the_policy_samples_while_the_prm_scores():
             self.first.set()
             return generation
 
-    strategy = search.strategies["beam"]
+    strategy = search.methods.DEFAULTS["beam"]
     found = run(strategy, policy=Alone(5), scorer=Scorer(), questions=QUESTIONS[:8])
     assert more.is_set()
     expected = run(strategy, questions=QUESTIONS[:8])
@@ -116,7 +116,7 @@ def test_one_call_of_a_prm_serves_many_questions():
 
     questions = [Question(f"q{n}", f"text {n}") for n in range(32)]
     run(
-        search.strategies["best_of_n"],
+        search.methods.DEFAULTS["best_of_n"],
         policy=ConcurrentPolicy(),
         scorer=Scorer(),
         questions=questions,
@@ -140,7 +140,7 @@ def test_an_error_in_a_thread_stops_the_run(part):
             return super().score(questions, paths)
 
     with pytest.raises(RuntimeError, match="no memory"):
-        run(search.strategies["beam"], policy=Policy(), scorer=Scorer())
+        run(search.methods.DEFAULTS["beam"], policy=Policy(), scorer=Scorer())
 
 
 def test_a_bad_score_fails_its_question_and_no_other():
@@ -148,8 +148,8 @@ def test_a_bad_score_fails_its_question_and_no_other():
         return float("nan") if question.id == "q4" and len(texts) == 2 else value
 
     bad = ConcurrentScorer(change)
-    found = run(search.strategies["beam"], policy=ConcurrentPolicy(5), scorer=bad)
-    usual = run(search.strategies["beam"])
+    found = run(search.methods.DEFAULTS["beam"], policy=ConcurrentPolicy(5), scorer=bad)
+    usual = run(search.methods.DEFAULTS["beam"])
     assert [r.status for r in found if r.question.id == "q4"] == ["failed"]
     for result, expected in zip(found, usual, strict=True):
         if result.question.id != "q4":
@@ -166,7 +166,7 @@ def test_engines_in_threads_give_what_they_give_in_one(name):
         searcher = Searcher(
             policy=scripted_engine.policy(sampler),
             scorer=scripted_engine.prm(classifier),
-            strategy=search.strategies[name],
+            strategy=search.methods.DEFAULTS[name],
             num_candidates=4,
             max_depth=5,
         )
@@ -189,7 +189,7 @@ def test_an_error_is_raised_while_other_calls_go_on():
     threading.Timer(SECONDS, goes_on.set).start()
     try:
         with pytest.raises(RuntimeError, match="no memory"):
-            run(search.strategies["beam"], policy=Policy())
+            run(search.methods.DEFAULTS["beam"], policy=Policy())
         assert not goes_on.is_set()
     finally:
         goes_on.set()

@@ -23,14 +23,14 @@ from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation, Question, Scoring, Step, StepSample, TokenUsage
 from cats_jax.specs.recipe import StrategySpec
 from search import simulation
-from search.strategy.cats import features as cats_features
+from search.cats import features as cats_features
 
 
 @pytest.mark.parametrize(
     "name", ["best_of_n", "beam", "mcts", "cats_random", "sequential_best_of_n"]
 )
 def test_result_does_not_depend_on_the_neighbours(name):
-    strategy = search.strategies[name]
+    strategy = search.methods.DEFAULTS[name]
     together = run(strategy)
     few = run(strategy, in_flight=3)
     alone = [run(strategy, questions=[question])[0] for question in reversed(QUESTIONS[:3])]
@@ -76,7 +76,7 @@ def test_each_call_of_the_policy_serves_all_open_questions():
             calls.append({request.question.id for request in requests})
             return super().generate(requests)
 
-    for result in run(search.strategies["cats_random"], policy=Policy(), in_flight=4):
+    for result in run(search.methods.DEFAULTS["cats_random"], policy=Policy(), in_flight=4):
         served = [i for i, ids in enumerate(calls) if result.question.id in ids]
         assert served == list(range(served[0], served[0] + result.ledger.policy_calls))
     # A place is taken again at once: only at the end are fewer than four questions open.
@@ -84,9 +84,11 @@ def test_each_call_of_the_policy_serves_all_open_questions():
 
 
 # Those of methods that rewrite answers are in `test_rewriter`.
-@pytest.mark.parametrize("name", [n for n, s in search.strategies.items() if s.rewriting is None])
+@pytest.mark.parametrize(
+    "name", [n for n, s in search.methods.DEFAULTS.items() if s.rewriting is None]
+)
 def test_limits_ledger_and_tree_agree(name):
-    strategy, budget = search.strategies[name], 19
+    strategy, budget = search.methods.DEFAULTS[name], 19
     policy, scorer = LetterPolicy(20), HashScorer()
     results = run(strategy, policy=policy, scorer=scorer, budget=budget)
     asked: Counter = Counter()
@@ -106,7 +108,10 @@ def test_limits_ledger_and_tree_agree(name):
             assert not (row.kept and row.invalid)
             asks = strategy.uses_scores and (name != "vg_search" or row.step % 2 == 0 or row.done)
             assert (row.score is not None) == (row.invalid is None and asks)
-            if row.score is not None and strategy.aggregation is search.AGGREGATIONS["min"]:
+            if (
+                row.score is not None
+                and strategy.aggregation is search.aggregations.AGGREGATIONS["min"]
+            ):
                 above = 1.0 if parent is None else parent.path_score
                 assert row.path_score == pytest.approx(min(above, row.score), abs=1e-6)
         for path in result.paths:
@@ -128,7 +133,7 @@ def test_seeds_differ_between_candidates_and_not_between_strategies():
     seeds = {}
     for name in ("best_of_n", "beam"):
         policy = LetterPolicy()
-        run(search.strategies[name], policy=policy, questions=QUESTIONS[:2])
+        run(search.methods.DEFAULTS[name], policy=policy, questions=QUESTIONS[:2])
         seeds[name] = [
             (request.question.id, len(request.path), request.seeds) for request in policy.requests
         ]
@@ -137,7 +142,7 @@ def test_seeds_differ_between_candidates_and_not_between_strategies():
     roots = [{row for row in rows if row[1] == 0} for rows in seeds.values()]
     assert roots[0] == roots[1]
     other = LetterPolicy()
-    run(search.strategies["beam"], policy=other, questions=QUESTIONS[:2], seed=4)
+    run(search.methods.DEFAULTS["beam"], policy=other, questions=QUESTIONS[:2], seed=4)
     assert not {s for r in other.requests for s in r.seeds} & {
         s for _, _, row in seeds["beam"] for s in row
     }
@@ -150,8 +155,8 @@ def test_a_bad_score_fails_its_question_by_name_and_no_other(bad):
     def change(question, texts, value):
         return bad if question == victim and len(texts) == 2 else value
 
-    undisturbed = run(search.strategies["beam"])
-    results = run(search.strategies["beam"], scorer=HashScorer(change))
+    undisturbed = run(search.methods.DEFAULTS["beam"])
+    results = run(search.methods.DEFAULTS["beam"], scorer=HashScorer(change))
     for result, good in zip(results, undisturbed, strict=True):
         if result.question == victim:
             assert (result.status, result.answer) == ("failed", None)
@@ -170,13 +175,13 @@ def test_wrong_number_of_scores_fails_the_question_it_came_from():
                 return dataclasses.replace(scoring, scores=scoring.scores[:-1])
             return scoring
 
-    results = run(search.strategies["beam"], scorer=Short())
+    results = run(search.methods.DEFAULTS["beam"], scorer=Short())
     assert [r.question.id for r in results if r.status == "failed"] == ["q1"]
     assert "q1" in results[1].reason
 
 
 def test_a_question_without_any_valid_candidate_fails():
-    results = run(search.strategies["beam"], policy=LetterPolicy(100))
+    results = run(search.methods.DEFAULTS["beam"], policy=LetterPolicy(100))
     assert {result.status for result in results} == {"failed"}
     assert all("every candidate of step 0 is invalid" in result.reason for result in results)
     assert {c.invalid for r in results for c in r.candidates} == {"blank", "length", "context"}
@@ -194,7 +199,7 @@ class LoopingPolicy(LetterPolicy):
 @pytest.mark.parametrize(("options", "most"), [({}, 4), ({"budget": 2}, 2)])
 def test_cats_samples_where_its_greedy_child_is_invalid(options, most):
     """Before anything fails, within N and the budget, as the table's cheapest action samples."""
-    strategy = search.cats(search.constant_policy)
+    strategy = search.cats.cats(search.cats.constant_policy)
     policy = LoopingPolicy(15)
     results = run(strategy, policy=policy, params=jnp.int32(0), num_candidates=4, **options)
     retries = [request for request in policy.requests if request.temperature != 0]
@@ -226,7 +231,7 @@ def test_a_method_with_a_next_path_goes_on_after_a_step_without_a_usable_candida
         def keep_only(self, question, paths):
             kept.append(list(paths))
 
-    strategy = search.sequential_best_of_n(stop=2.0)
+    strategy = search.methods.sequential_best_of_n(stop=2.0)
     (result,) = run(strategy, policy=Policy(), num_candidates=3, questions=QUESTIONS[:1])
     assert result.candidates[0].invalid == "length"
     assert result.status == "answered"
@@ -247,7 +252,7 @@ def _too_long(question, texts, value):
 )
 def test_a_path_that_the_prm_cannot_read_is_dropped_alone(name):
     scorer = HashScorer(_too_long)
-    results = run(search.strategies[name], scorer=scorer, policy=LetterPolicy(0))
+    results = run(search.methods.DEFAULTS[name], scorer=scorer, policy=LetterPolicy(0))
     refused = [c for result in results for c in result.candidates if c.invalid == "prm context"]
     assert refused
     for result in results:
@@ -284,7 +289,7 @@ def test_sixteen_paths_of_which_one_is_too_long_are_fifteen_paths():
 
 def test_a_question_whose_paths_the_prm_cannot_read_fails():
     nothing = HashScorer(lambda question, texts, value: None)
-    results = run(search.strategies["best_of_n"], scorer=nothing, policy=LetterPolicy(0))
+    results = run(search.methods.DEFAULTS["best_of_n"], scorer=nothing, policy=LetterPolicy(0))
     assert {result.status for result in results} == {"failed"}
     assert all("every candidate of step 0 is invalid" in result.reason for result in results)
 
@@ -310,12 +315,16 @@ def test_no_question_is_charged_for_compilation():
 
 
 def test_limits_are_statuses():
-    assert {r.status for r in run(search.strategies["beam"], max_tokens=1)} == {"max_tokens"}
-    assert {r.status for r in run(search.strategies["beam"], max_seconds=0.0)} == {"max_seconds"}
-    spent = run(search.strategies["majority"], budget=8)
+    assert {r.status for r in run(search.methods.DEFAULTS["beam"], max_tokens=1)} == {"max_tokens"}
+    assert {r.status for r in run(search.methods.DEFAULTS["beam"], max_seconds=0.0)} == {
+        "max_seconds"
+    }
+    spent = run(search.methods.DEFAULTS["majority"], budget=8)
     assert {r.status for r in spent} == {"budget"}
     # Nobody ever finishes and the last step has run to its end: no answer, but no failure.
-    unfinished = run(search.strategies["greedy"], policy=LetterPolicy(longest=99), max_depth=1)
+    unfinished = run(
+        search.methods.DEFAULTS["greedy"], policy=LetterPolicy(longest=99), max_depth=1
+    )
     assert {r.status for r in unfinished} <= {"answered", "no_answer"}
 
 
@@ -330,8 +339,8 @@ def test_limits_are_statuses():
         ({"price": -0.1}, ["price=-0.1", ">= 0"]),
         ({"price": math.nan}, ["price=nan", ">= 0"]),
         ({"price": math.inf}, ["price=inf", ">= 0"]),
-        ({"prm_rate": -0.5}, ["prm_rate=-0.5", ">= 0"]),
-        ({"prm_rate": math.nan}, ["prm_rate=nan", ">= 0"]),
+        ({"prm_token_cost": -0.5}, ["prm_token_cost=-0.5", ">= 0"]),
+        ({"prm_token_cost": math.nan}, ["prm_token_cost=nan", ">= 0"]),
         ({"questions": [QUESTIONS[0], QUESTIONS[0]]}, ["q0", "twice"]),
         ({"questions": [Question("long", "x" * 101)]}, ["long"]),
     ],
@@ -339,7 +348,7 @@ def test_limits_are_statuses():
 def test_bad_input_is_named_before_any_call(options, words):
     policy = LetterPolicy()
     with pytest.raises(BadInputError) as error:
-        run(search.strategies["beam"], policy=policy, **options)
+        run(search.methods.DEFAULTS["beam"], policy=policy, **options)
     assert all(word in str(error.value) for word in words)
     assert "\n" not in str(error.value)
     assert policy.requests == []
@@ -401,14 +410,14 @@ def test_only_the_children_of_some_nodes_are_scored():
         assert result.status == "answered"
 
 
-ASK = len(search.SELECTIVE.actions) - 1  # one greedy child more
+ASK = len(search.cats.SELECTIVE.actions) - 1  # one greedy child more
 """The action of the table `ask` that asks for one greedy child and keeps one."""
 
 
 def test_a_node_asks_the_policy_for_its_greedy_child_once():
-    assert search.SELECTIVE.actions.rows[ASK] == (1, 1, 0.0, 1.0, 0)
-    config = dataclasses.replace(search.SELECTIVE, rounds=2)
-    strategy = search.cats(search.constant_policy, config)
+    assert search.cats.SELECTIVE.actions.rows[ASK] == (1, 1, 0.0, 1.0, 0)
+    config = dataclasses.replace(search.cats.SELECTIVE, rounds=2)
+    strategy = search.cats.cats(search.cats.constant_policy, config)
     policy, scorer = LetterPolicy(0), HashScorer()
     results = run(strategy, policy=policy, scorer=scorer, params=jnp.int32(ASK))
     asked = Counter(request.question.id for request in policy.requests)
@@ -441,7 +450,7 @@ def test_a_node_asks_the_policy_for_its_greedy_child_once():
 
 def test_copies_are_candidates_that_the_policy_did_not_sample():
     """Questions whose nodes ask for copies, for samples or for nothing, side by side."""
-    strategy = search.cats(search.random_policy, search.SELECTIVE)
+    strategy = search.cats.cats(search.cats.random_policy, search.cats.SELECTIVE)
     policy = LetterPolicy(5)
     together = run(strategy, policy=policy, params=())
     few = run(strategy, params=(), in_flight=2)
@@ -460,10 +469,10 @@ def test_copies_are_candidates_that_the_policy_did_not_sample():
     assert every > 5
 
 
-_SEEN = dataclasses.replace(search.CATS, excluded_features=("likelihood_best", "unread"))
+_SEEN = dataclasses.replace(search.cats.CATS, excluded_features=("likelihood_best", "unread"))
 
 
-@pytest.mark.parametrize("config", [search.SELECTIVE, search.CATS_TOKENS, _SEEN])
+@pytest.mark.parametrize("config", [search.cats.SELECTIVE, search.cats.CATS_TOKENS, _SEEN])
 def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them(config):
     class Without(LetterPolicy):
         def _sample(self, request, seed):
@@ -471,7 +480,7 @@ def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them(con
             silent = request.question.id == "q3"
             return dataclasses.replace(sample, log_prob=None) if silent else sample
 
-    strategy = search.cats(search.constant_policy, config)
+    strategy = search.cats.cats(search.cats.constant_policy, config)
     usual = run(strategy, policy=LetterPolicy(0), params=jnp.int32(ASK))
     results = run(strategy, policy=Without(0), params=jnp.int32(ASK))
     for result, good in zip(results, usual, strict=True):
@@ -485,13 +494,13 @@ def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them(con
 
 def test_log_probabilities_are_asked_for_only_where_they_are_read():
     blind = dataclasses.replace(
-        search.CATS_TOKENS, excluded_features=cats_features.LIKELIHOOD_FEATURES
+        search.cats.CATS_TOKENS, excluded_features=cats_features.LIKELIHOOD_FEATURES
     )
-    for config in (search.CATS, blind):
-        assert not search.cats(search.constant_policy, config).needs_log_probs
+    for config in (search.cats.CATS, blind):
+        assert not search.cats.cats(search.cats.constant_policy, config).needs_log_probs
 
 
-@pytest.mark.parametrize("name", ["price", "prm_rate"])
+@pytest.mark.parametrize("name", ["price", "prm_token_cost"])
 @pytest.mark.parametrize("value", [0.3, 0.7])
 def test_price_and_rate_reach_the_strategy(name, value):
     def plan(params, key, state):
@@ -513,7 +522,9 @@ def test_phases_that_sample_nothing_are_skipped(num_candidates, monkeypatch):
         return commit(params, state, *arguments)
 
     monkeypatch.setattr(ticks, "commit", counting)
-    strategy = search.cats(search.random_policy, dataclasses.replace(search.CATS, rounds=12))
+    strategy = search.cats.cats(
+        search.cats.random_policy, dataclasses.replace(search.cats.CATS, rounds=12)
+    )
     signatures = []
     for skips in (True, False):
         num_commits.append(0)
@@ -533,7 +544,7 @@ def test_an_error_in_the_policy_stops_the_run():
             return super().generate(requests)
 
     with pytest.raises(OSError, match="engine died"):
-        run(search.strategies["beam"], policy=Broken())
+        run(search.methods.DEFAULTS["beam"], policy=Broken())
 
 
 class Replay:
@@ -606,9 +617,9 @@ class Replay:
 def test_driver_and_rollout_give_identical_states(name, monkeypatch):
     """The same plan and commit around a bridge and in one scan, field by field, every tick."""
     # Every phase on its own, as in the graph.
-    strategy = dataclasses.replace(search.strategies[name], quiet_ends_step=False)
+    strategy = dataclasses.replace(search.methods.DEFAULTS[name], quiet_ends_step=False)
     if name == "deepconf_online":
-        strategy = search.deepconf_online(
+        strategy = search.methods.deepconf_online(
             warmup_traces=4, confidence_percentile=50.0, window_size=8
         )
         monkeypatch.setattr(new_candidates, "path_certainty", lambda tokens, _: tokens[-1])

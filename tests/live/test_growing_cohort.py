@@ -26,7 +26,7 @@ def searcher(strategy, policy, scorer):
 
 @pytest.mark.parametrize("name", ["beam", "cats_random"])
 def test_questions_that_come_later_and_neighbours_that_leave_change_no_result(name):
-    strategy, policy = search.strategies[name], LetterPolicy(5)
+    strategy, policy = search.methods.DEFAULTS[name], LetterPolicy(5)
     usual = {result.question.id: signature(result) for result in run(strategy)}
     made, waiting, found = searcher(strategy, policy, HashScorer()), deque(), {}
 
@@ -63,7 +63,7 @@ def test_questions_that_come_later_and_neighbours_that_leave_change_no_result(na
 def test_seeds_may_have_another_name_than_the_question():
     """Equal questions under several ids have the same samples."""
     policy, scorer, found = LetterPolicy(5), HashScorer(lambda *_: 0.5), []
-    made = searcher(search.strategies["best_of_n"], policy, scorer)
+    made = searcher(search.methods.DEFAULTS["best_of_n"], policy, scorer)
     waiting = deque(made.job(question, "the question") for question in QUESTIONS[:4])
     made.cohort(waiting, found.append).run()
     first, *others = [[c.text for c in result.candidates] for result in found]
@@ -85,7 +85,7 @@ def test_a_question_with_a_call_in_progress_is_dropped_when_it_is_back():
             return super().generate(requests)
 
     policy, found = Policy(5), []
-    made = searcher(search.strategies["beam"], policy, HashScorer())
+    made = searcher(search.methods.DEFAULTS["beam"], policy, HashScorer())
     cohort = made.cohort(deque(map(made.job, QUESTIONS[:4])), found.append)
     assert cohort.advance()  # the others have gone on
     assert begun.wait(60)

@@ -11,7 +11,7 @@ from cats_jax import world
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.rescore import Change, rescore
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.huggingface import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
@@ -84,7 +84,7 @@ def test_best_of_n_takes_the_answer_that_transformers_own_classifier_prefers(fol
     "strategy",
     [
         search.best_of_n(path_score="last", vote="weighted"),
-        search.sequential_best_of_n(path_score="last", stop=0.6),
+        search.methods.sequential_best_of_n(path_score="last", stop=0.6),
     ],
     ids=lambda strategy: strategy.name,
 )
@@ -104,15 +104,15 @@ def test_methods_that_read_the_last_score_answer_as_with_scores_of_all_steps(
     "strategy",
     [
         search.beam(),
-        search.dvts(),
-        search.rebase(),
-        search.particle_filtering(),
-        search.mcts(),
-        search.vg_search(path_score="last"),
-        search.lookahead(path_score="last"),
-        search.speculative_rejection(),
+        search.methods.dvts(),
+        search.methods.rebase(),
+        search.methods.particle_filtering(),
+        search.methods.mcts(),
+        search.methods.vg_search(path_score="last"),
+        search.methods.lookahead(path_score="last"),
+        search.methods.speculative_rejection(),
         search.best_of_n(),
-        search.sequential_best_of_n(path_score="last", abort=0.1),
+        search.methods.sequential_best_of_n(path_score="last", abort=0.1),
     ],
     ids=lambda strategy: strategy.name,
 )
@@ -168,7 +168,7 @@ def test_a_recipe_with_an_outcome_model_shares_its_paths_and_scores(folder, tmp_
             found,
             tmp_path / "rescored",
             Change(None, None, PrmSpec(path="exact")),
-            BoxedIntegerJudge(),
+            BoxedIntegerGrader(),
             HuggingFaceScorer(world.prm_path("exact"), WORLD),
             grader="integer",
         )

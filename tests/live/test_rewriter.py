@@ -16,7 +16,7 @@ from cats_jax.protocols import Generation, Step, StepRequest, StepSample, facts_
 from cats_jax.runs.stored_trees import tree_from_lines, tree_to_lines
 from cats_jax.specs.rewriting import CRITIQUE, REVISE, Rewriting, load_rewriting, rewriting_text
 
-MCTSR, AB = search.mctsr(), search.ab_mcts_a(batch_size=2)
+MCTSR, AB = search.methods.mctsr(), search.methods.ab_mcts_a(batch_size=2)
 
 
 class Writer(LetterPolicy):
@@ -197,7 +197,7 @@ def test_what_is_wrong_with_a_rewriting(tmp_path):
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
     with pytest.raises(BadInputError, match="rewriting 'none' is unknown"):
-        _run(search.ab_mcts_a(rewriting="none"))
+        _run(search.methods.ab_mcts_a(rewriting="none"))
 
 
 def test_the_prompts_have_room_for_answers_and_critiques():

@@ -65,7 +65,7 @@ def published(confs, summary, window):
     st.integers(1, 40),
 )
 def test_a_path_has_the_published_confidence(tokens, summary, window):
-    certainty = search.Certainty("top", summary, window)
+    certainty = search.certainty.Certainty("top", summary, window)
     found = path_certainty(tokens, certainty)
     assert found == pytest.approx(published(tokens, summary, window), rel=1e-9, abs=1e-9)
 
@@ -163,7 +163,7 @@ def test_a_search_reads_the_paths_and_not_the_last_steps():
     for budget in (None, 1000):  # a limit makes the policy sample step by step
         searcher = Searcher(
             policy=policy,
-            strategy=search.deepconf(summary="mean"),
+            strategy=search.methods.deepconf(summary="mean"),
             num_candidates=4,
             budget=budget,
             recorder=recorder,
@@ -190,10 +190,10 @@ def test_a_policy_that_reports_none_is_refused_before_a_call():
     engine = ScriptedEngine()
     policy = EngineGenerator(policy_path("weak"), lambda context: engine)
     with pytest.raises(BadInputError, match="'deepconf' reads the 20 most likely tokens'"):
-        Searcher(policy=policy, strategy=search.deepconf(), num_candidates=4)
+        Searcher(policy=policy, strategy=search.methods.deepconf(), num_candidates=4)
     certain = EngineGenerator(policy_path("weak"), lambda context: CertainEngine())
     with pytest.raises(BadInputError, match=r"whole vocabulary, which .*, but only the 20 most"):
-        Searcher(policy=certain, strategy=search.self_certainty(), num_candidates=4)
+        Searcher(policy=certain, strategy=search.methods.self_certainty(), num_candidates=4)
     assert engine.calls == []
 
 

@@ -62,9 +62,9 @@ def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
         judge = models.prm(spec)
         assert isinstance(judge, JudgeScorer)
         probed = server.prompt_tokens + server.completion_tokens - server.samples
-        results = searched(judge, search.beam(factor=2))
+        results = searched(judge, search.beam(expansion=2))
         billed = server.prompt_tokens + server.completion_tokens - server.samples - probed
-        expected = searched(scripted.ScriptedPrm(noise=0.0), search.beam(factor=2))
+        expected = searched(scripted.ScriptedPrm(noise=0.0), search.beam(expansion=2))
         assert [each.answer for each in results] == [each.answer for each in expected]
         scores = [[each.score for each in result.candidates] for result in results]
         assert scores == [[each.score for each in result.candidates] for result in expected]
@@ -137,9 +137,9 @@ def test_what_can_not_work_is_one_line(knows):
         with pytest.raises(BadInputError, match="needs backend, the address of a chat endpoint"):
             PrmSpec("chat-judge", **values)
     for values in ({"max_model_len": 8}, {"head": "h.safetensors"}, {"device": "cuda"}):
-        with pytest.raises(BadInputError, match=f"{next(iter(values))}=.* means nothing to"):
+        with pytest.raises(BadInputError, match=f"{next(iter(values))}=.* has no effect with"):
             PrmSpec("chat-judge", backend="http://h:1", served_name="m", **values)
     with serving(key=SECRET) as server:
-        with pytest.raises(BadInputError, match="has no verdict to write"):
+        with pytest.raises(BadInputError, match="reads probabilities of tokens"):
             ModelFolders().check(spec_of(server, format="judge-probability"))
         assert server.bodies == []

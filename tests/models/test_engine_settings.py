@@ -139,7 +139,7 @@ def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
     if name in honoured:
         assert getattr(PolicySpec("weak", backend=kind, **{name: GIVEN[name]}), name) == GIVEN[name]
         return
-    with pytest.raises(BadInputError, match=f"policy: {name}=.* means nothing to the backend"):
+    with pytest.raises(BadInputError, match=f"policy: {name}=.* has no effect with the backend"):
         PolicySpec("weak", backend=kind, **{name: GIVEN[name]})
     # A function may do with it what it likes, and "auto" drops it if the other backend is taken.
     for free in (PolicySpec("m:f", backend=kind, **{name: GIVEN[name]}),

@@ -115,7 +115,7 @@ def scores_of(result):
     return [(each.id, each.score, each.path_score) for each in result.candidates]
 
 
-@pytest.mark.parametrize("strategy", [search.best_of_n(), search.beam(factor=2)])
+@pytest.mark.parametrize("strategy", [search.best_of_n(), search.beam(expansion=2)])
 def test_a_search_with_a_judge_is_that_with_a_prm_that_knows_the_same(strategy):
     questions = scripted.question_set(5).questions
 
@@ -314,7 +314,7 @@ _SAMPLES = "samples: 2, temperature: .5"
                 ("(?P<x>a)", "named"),
                 ("a*a*a*a*(b)", "at most 3 of"),
                 ("a?a?a?a?a?a?a?(b)", "at most 6 of"),
-                ("(a", "is no regular expression"),
+                ("(a", "is not a regular expression"),
                 ("a", "one group, and has 0"),
                 ("(a)(b)", "one group, and has 2"),
                 ("a" * 199 + "(b)", "at most 200 characters"),
@@ -396,7 +396,7 @@ def test_names_of_special_tokens_in_a_path_are_text(tmp_path):
         ModelFolders().check(dataclasses.replace(spec, format="judge-probability"))
     with pytest.raises(BadInputError, match="judge that writes critiques"):
         HuggingFaceScorer(folder, JUDGE_CRITIQUE)
-    with pytest.raises(BadInputError, match="no verdict to write"):
+    with pytest.raises(BadInputError, match="does not ask the model for a verdict"):
         JudgeScorer(prm_format("judge-probability"), scorer._writer)
 
 
@@ -562,7 +562,7 @@ def test_a_sampled_judge_keeps_the_contract_of_a_prm(folder, formats):
 def test_evaluate_runs_searches_with_a_judge(folder, formats, tmp_path, kind):
     content = {
         "name": "judged",
-        "strategies": ["best_of_n", {"name": "beam", "factor": 2}],
+        "strategies": ["best_of_n", {"name": "beam", "expansion": 2}],
         "num_candidates": [4],
         "questions": {"world": "test", "count": 3},
         "max_depth": 4,

@@ -136,8 +136,10 @@ def test_a_score_that_is_known_needs_no_room(folder):
 
 
 STRATEGIES = {
-    "beam": search.beam(factor=4),
-    "cats": search.cats(search.random_policy, search.CatsConfig(rounds=2, factor=2)),
+    "beam": search.beam(expansion=4),
+    "cats": search.cats.cats(
+        search.cats.random_policy, search.cats.CatsConfig(rounds=2, expansion=2)
+    ),
 }
 
 

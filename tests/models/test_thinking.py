@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 import search
 from cats_jax import check_generator
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
@@ -138,7 +138,7 @@ def test_a_thought_and_the_first_step_of_the_answer_are_one_step(folder, plain):
     assert [each.finish for each in (first, second)] == ["step", "end"]
     # "<think>\n" was put in, and has no probability.
     assert first.log_prob == -0.5 * (len(first.step.token_ids) - 2)
-    judge = BoxedIntegerJudge()
+    judge = BoxedIntegerGrader()
     assert judge.extract([first.step.text]) is None
     assert judge.extract([first.step.text, second.step.text]) == "3"
     # The pieces of a path are its tokens, so that nothing is encoded anew.
@@ -208,13 +208,13 @@ def test_a_model_that_ends_within_its_thought_gives_no_answer(folder, plain):
     policy, _ = writing(folder, plain, telling("<think>\n\\boxed{5}"), thinking(budget=40))
     (sample,) = path_of(policy)
     assert (sample.finish, sample.step.text) == ("end", "<think>\n\\boxed{5}\n</think>")
-    assert BoxedIntegerJudge().extract([sample.step.text]) is None
+    assert BoxedIntegerGrader().extract([sample.step.text]) is None
 
 
 def test_whole_answers_and_searches(folder, plain):
     format = thinking(budget=40)
     policy, engine = writing(folder, plain, telling(CALM), format)
-    for strategy in (search.best_of_n(), search.majority(), search.beam(factor=2)):
+    for strategy in (search.best_of_n(), search.majority(), search.beam(expansion=2)):
         searcher = Searcher(
             policy=policy, scorer=Halves(), strategy=strategy, num_candidates=2, max_depth=4
         )
@@ -368,7 +368,7 @@ def test_the_switch_of_a_chat_template(folder, tmp_path):
     assert texts == ["<s>1+2=?", "<s>1+2=?", "<s>1+2=?<think></think>"]
     with pytest.raises(BadInputError, match="has no switch enable_thinking"):
         EngineGenerator(folder, lambda context: None, format=format)
-    with pytest.raises(BadInputError, match="thinking has no use with enable_thinking=False"):
+    with pytest.raises(BadInputError, match="thinking and enable_thinking=False exclude"):
         dataclasses.replace(thinking(budget=5), enable_thinking=False)
 
 

@@ -23,7 +23,7 @@ from vllm_engines import (
 
 from cats_jax import datasets, world
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
@@ -276,7 +276,7 @@ def test_searches_on_an_engine_are_served_to_openai_s_client(policy, scorer, que
             model="weak", messages=[message], extra_body={"strategy": strategy}
         )
 
-    with running_server(Loaded(offer, policy, scorer, BoxedIntegerJudge())) as server:
+    with running_server(Loaded(offer, policy, scorer, BoxedIntegerGrader())) as server:
         client = server.client()
         asked = [(text, strategy) for text in texts for strategy in ("greedy", "beam")]
         with ThreadPoolExecutor(17) as clients:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import search
-from cats_jax.grading import MathJudge
+from cats_jax.grading import MathGrader
 from cats_jax.live.tree import AnswerClasses
 from search.state import empty_paths
 
@@ -41,18 +41,18 @@ def rows(shared):
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with MathJudge(workers=1, seconds=5.0) as judge:
-        yield judge
+def grader():
+    with MathGrader(workers=1, seconds=5.0) as grader:
+        yield grader
 
 
 @pytest.fixture(scope="module")
-def classes(rows, judge):
+def classes(rows, grader):
     """Classes of equal answers as a live search numbers them, i32[100, 8]."""
     found = []
     for row in rows:
-        numbers = AnswerClasses(judge)
-        found.append([numbers.number(judge.extract([text])) for text in row["responses"]])
+        numbers = AnswerClasses(grader)
+        found.append([numbers.number(grader.extract([text])) for text in row["responses"]])
     return np.array(found, np.int32)
 
 
@@ -104,8 +104,8 @@ def chosen_rows(rows, classes, rule, k, aggregation="min"):
             answer=answer,
             weight=jnp.ones(8, jnp.float32),
         )
-        by = search.aggregation.aggregation(aggregation)
-        return search.answer_rule(rule)(None, paths, search.Context(), by)
+        by = search.aggregations.aggregation(aggregation)
+        return search.answers.answer_rule(rule)(None, paths, search.Context(), by)
 
     return choose(jnp.array(classes), scores).tolist()
 
@@ -114,12 +114,12 @@ def num_right(rows, chosen):
     return sum(row["correct"][index] for row, index in zip(rows, chosen, strict=True))
 
 
-def test_grades_are_the_published_ones_but_for_one(rows, judge):
+def test_grades_are_the_published_ones_but_for_one(rows, grader):
     """The gold answer `10{,}000` is 10000 to us, and not to the publisher's code."""
     differing = []
     for row in rows:
         for index, (text, correct) in enumerate(zip(row["responses"], row["correct"], strict=True)):
-            grade = judge.grade(text, row["answer"])
+            grade = grader.grade(text, row["answer"])
             assert grade.error == ""
             if grade.correct != correct:
                 differing.append((row["id"], index, boxed(text), row["answer"], correct))
@@ -144,14 +144,14 @@ def respelt(answer):
     return answer.replace("\\frac", "\\dfrac")
 
 
-def test_classes_do_not_depend_on_spelling(rows, classes, judge):
+def test_classes_do_not_depend_on_spelling(rows, classes, grader):
     """Every second answer in another spelling, which a count of texts would not join."""
     num_respelt = 0
     for row, numbers in zip(rows, classes, strict=True):
         answers = [boxed(text) for text in row["responses"]]
         mixed = [respelt(answer) if i % 2 else answer for i, answer in enumerate(answers)]
         num_respelt += mixed != answers
-        live = AnswerClasses(judge)
+        live = AnswerClasses(grader)
         assert [live.number(answer) for answer in mixed] == numbers.tolist()
     assert num_respelt > 80
 
@@ -163,7 +163,7 @@ def test_rules_choose_the_solutions_that_plain_python_chooses(rows, classes, rul
         assert chosen == [expected_rows(row, rule, k) for row in rows], k
 
 
-@pytest.mark.parametrize("name", sorted(search.AGGREGATIONS))
+@pytest.mark.parametrize("name", sorted(search.aggregations.AGGREGATIONS))
 def test_the_best_of_solutions_of_one_step_has_the_best_reward_by_every_path_score(
     rows, classes, name
 ):
@@ -176,10 +176,10 @@ def test_as_many_answers_are_right_as_the_publisher_finds(rows, classes, rule):
     assert num_right(rows, chosen_rows(rows, classes, rule, 8)) == PUBLISHED[rule]
 
 
-def test_our_grades_find_one_more_right_answer_of_best_of_8(rows, classes, judge):
+def test_our_grades_find_one_more_right_answer_of_best_of_8(rows, classes, grader):
     """The solution whose grade differs has the best reward of its question."""
     right = {"best": 0, "majority": 0}
     for rule in right:
         for row, index in zip(rows, chosen_rows(rows, classes, rule, 8), strict=True):
-            right[rule] += judge.grade(row["responses"][index], row["answer"]).correct
+            right[rule] += grader.grade(row["responses"][index], row["answer"]).correct
     assert right == {"best": PUBLISHED["best"] + 1, "majority": PUBLISHED["majority"]}

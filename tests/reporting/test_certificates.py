@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
@@ -16,7 +16,7 @@ from cats_jax.reporting import certificates
 from cats_jax.runs.folder import Row, RunWriter, read_run
 from cats_jax.storage.manifest import make_manifest
 
-JUDGE = BoxedIntegerJudge()
+JUDGE = BoxedIntegerGrader()
 GOLD = "1"
 
 
@@ -166,7 +166,7 @@ def test_a_report_of_certified_answers(tmp_path):
             searched("f", [(None, 0.9)]),  # no answer
         ],
     )
-    (found,) = certificates.certify(run, reference, level=0.7)
+    (found,) = certificates.certify(run, reference, quantile=0.7)
     assert found.epsilon.value == pytest.approx(0.1)
     assert found.epsilon.low <= found.epsilon.value <= found.epsilon.high
     assert found.certified.value == pytest.approx(2 / 6)
@@ -178,7 +178,7 @@ def test_a_report_of_certified_answers(tmp_path):
     assert found.exceeded.value == pytest.approx(3 / 5)  # of the questions with an answer
     assert found.wrong.value <= found.exceeded.value
     # At a level that the hard fifth counts for, nothing can be certified.
-    (strict,) = certificates.certify(run, reference, level=0.9)
+    (strict,) = certificates.certify(run, reference, quantile=0.9)
     assert strict.epsilon.value == pytest.approx(0.9)
     assert (strict.certified.value, strict.accuracy) == (0.0, None)
     assert strict.others is not None
@@ -216,5 +216,5 @@ def test_the_command_prints_the_table(tmp_path, capsys, monkeypatch):
     assert "level 0.5" in output
     row = next(line for line in output.splitlines() if "0.100" in line)
     assert "| best_of_n | 4 | exact |   0.100 |" in row
-    assert cli.run([*arguments, "--level", "0"]) == 2
-    assert "--level 0" in capsys.readouterr().err
+    assert cli.run([*arguments, "--quantile", "0"]) == 2
+    assert "--quantile 0" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
@@ -375,7 +375,7 @@ def test_finished_paths_are_judged_by_their_own_answers(tmp_path):
         searched("b", [("7", 0.4)]),
     ]
     run = write_run(tmp_path / "run", searches)
-    paths = finished_paths(run, run.rows, BoxedIntegerJudge())
+    paths = finished_paths(run, run.rows, BoxedIntegerGrader())
     assert paths.scores.tolist() == [0.9, 0.7, 0.2, 0.4]
     assert paths.truths.tolist() == [1, 0, 1, 0]
     assert paths.questions.tolist() == ["a", "a", "a", "b"]

@@ -182,7 +182,7 @@ def test_the_report_compares_a_controller_with_the_frontier(tmp_path, capsys):
     command = ["report", test, "--frontier", validation, "--output", str(output)]
     assert cli.run([*command, "--budgets", *budgets]) == 0
     printed = capsys.readouterr().out
-    assert "8 validation questions, judged on 8 test questions" in printed
+    assert "8 validation questions, evaluated on 8 test questions" in printed
     with (output / "frontier.csv").open() as file:
         found = {float(each["budget"]): each for each in csv.DictReader(file)}
     assert list(found) == [float(budget) for budget in budgets]

@@ -14,7 +14,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.evaluation.recording import Recorder
 from cats_jax.evaluation.wall_times import WallTimes
-from cats_jax.grading.verdict import default_judge
+from cats_jax.grading.graders import default_grader
 from cats_jax.live.abstention import answer_score, decided
 from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
@@ -148,10 +148,10 @@ def test_a_row_abstains_by_its_certificate(tmp_path):
     recipe = {**made_certificates.CERTIFIED, "strategies": [{"certified": file}]}
     evaluation = prepare(parse_recipe(recipe), models)
     (cell,) = evaluation.cells
-    judge, times = default_judge(evaluation.recipe.questions), WallTimes()
+    grader, times = default_grader(evaluation.recipe.questions), WallTimes()
     first, second = evaluation.questions.questions[:2]
     with RunWriter(tmp_path / "run", evaluation.manifest) as writer:
-        record = Recorder(cell, evaluation.questions, judge, writer, False, (), times)
+        record = Recorder(cell, evaluation.questions, grader, writer, False, (), times)
         for question, score in ((first, 0.95), (second, 0.5)):
             record(searched(question.id, score, evaluation.questions.answers[question.id]))
     given, kept = sorted(read_run(tmp_path / "run").rows, key=lambda row: row.question != first.id)

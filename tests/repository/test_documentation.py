@@ -385,7 +385,7 @@ def _check_definitions(page: str, names: dict[str, Any]) -> None:
                 spec = PolicySpec("own") if returned is StepGenerator else PrmSpec("own")
                 assert isinstance(value(spec), returned)
             elif arguments == ["params", "key", "observation"]:
-                search.check_strategy(search.cats(value, search.CATS))
+                search.check_strategy(search.cats.cats(value, search.cats.CATS))
             elif len(arguments) == 3 and arguments[2] == "request":
                 checked.add((page, name))
     assert checked == {key for key in _EXPAND_FUNCTIONS if key[0] == page}

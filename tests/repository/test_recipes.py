@@ -71,7 +71,7 @@ def test_the_papers_grid_is_the_papers():
 def test_the_grids_beam_has_width_4_and_its_controllers_their_policy():
     for path, recipe in _recipes("[lq]*.yaml").items():
         options = {spec.name: dict(spec.options) for spec in recipe.strategies}
-        assert options["beam"] == {"factor": 4}
+        assert options["beam"] == {"expansion": 4}
         policy = path.stem.rpartition("-")[0]
         assert options["cats"] == {"checkpoint": f"runs/train/{policy}/seed-0"}
         assert recipe.policy.path.lower() == f"models/{policy}-instruct"
@@ -138,7 +138,7 @@ def test_banks_hold_the_training_split_apart_from_validation(policy):
         assert loaded.policy.path == MODELS[policy]
         assert [PRMS[spec.path] for spec in loaded.prms] == [row.prm for row in paper.SPARSITY]
         recorded = {entry.sampling for entry in loaded.allocation.draws}
-        settings = set(search.action_table("top-k").sampling_settings())
+        settings = set(search.cats.action_table("top-k").sampling_settings())
         # The greedy step is the first child of our own controllers.
         assert recorded == settings | {search.Sampling(0.0)}
     assert training.allocation == validation.allocation
@@ -186,7 +186,7 @@ def test_recipes_of_real_models_belong_together(size, capsys, monkeypatch):
     assert first.count is not None
     assert (first.shuffle, first.start + first.count) == (second.shuffle, second.start)
     recorded = {entry.sampling for entry in training.allocation.draws}
-    assert recorded == set(search.CATS.sampling)
+    assert recorded == set(search.cats.CATS.sampling)
     for name in (size, f"{size}-choose"):
         recipe = load_recipe(folder / f"{name}.yaml", {"calibration": "none"})
         for bank in banks:

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import pathlib
+import pkgutil
 import re
 import resource
 import shutil
@@ -260,10 +261,27 @@ def test_public_names_resolve_and_are_documented(package):
     assert not undocumented
 
 
-@pytest.mark.parametrize("package", ["search", "learners"])
+def test_search_has_the_names_of_a_search_loop_and_subjects():
+    modules = {name for name in dir(search) if inspect.ismodule(getattr(search, name))}
+    names = {name for name in dir(search) if not name.startswith("_")} - modules
+    assert names == {
+        *("Calibration", "Context", "Environment", "ExpandFn", "Expansion", "Paths", "Plan"),
+        *("Recorder", "Request", "Sampling", "SearchState", "StepOutput", "Strategy", "Task"),
+        *("Tick", "answer", "beam", "best_of_n", "check_expand_fn", "check_strategy", "commit"),
+        *("greedy", "init", "is_terminal", "majority", "plan", "play", "request", "rollout"),
+        *("share_of_candidates", "tick", "tick_keys"),
+    }
+
+
+def test_no_name_of_search_hides_a_module():
+    for found in pkgutil.iter_modules(search.__path__):
+        assert importlib.import_module(f"search.{found.name}") is getattr(search, found.name)
+
+
+@pytest.mark.parametrize("package", ["search.cats", "search.answers", "search.state", "learners"])
 def test_constants_are_in_the_documentation(package):
     # autodoc finds functions and classes by itself, and constants only in the module they are in.
-    page = (ROOT / "docs" / "api" / f"{package}.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "api" / f"{package.split('.')[0]}.md").read_text(encoding="utf-8")
     module = importlib.import_module(package)
     public = {name for name in dir(module) if name.isupper() and not name.startswith("_")}
     constants = {name for name in public if not inspect.isclass(getattr(module, name))}

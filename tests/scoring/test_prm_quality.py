@@ -303,8 +303,8 @@ def test_groups_have_their_own_figures(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"level": 0.0}, "level=0.0: must be in"),
-        ({"level": math.nan}, "level=nan: must be in"),
+        ({"quantile": 0.0}, "quantile=0.0: must be in"),
+        ({"quantile": math.nan}, "quantile=nan: must be in"),
         ({"clip": 0.5}, "clip=0.5: must be in"),
         ({"clip": -1e-9}, "clip=-1e-09: must be in"),
     ],

@@ -142,7 +142,7 @@ def test_rows_that_cannot_be_scored_are_left_out_and_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rows.jsonl", "--level", "1.5"], "level=1.5: must be in (0, 1]"),
+        (["rows.jsonl", "--quantile", "1.5"], "quantile=1.5: must be in (0, 1]"),
         (["rows.jsonl", "--clip", "0.7"], "clip=0.7: must be in [0, 0.5)"),
         (["rows.jsonl", "--output", "."], "--output '.' is a folder: name a file"),
         (["rows.jsonl", "--plot", "no/curves.png"], "--plot: folder 'no' does not exist"),

@@ -14,11 +14,13 @@ import search
 from search.strategy import ab_mcts_a, mctsr
 
 CAPACITY = 16
-AB = functools.partial(search.ab_mcts_a, dist_type="gaussian")  # equal arguments share programs
+AB = functools.partial(
+    search.methods.ab_mcts_a, dist_type="gaussian"
+)  # equal arguments share programs
 
 
 def _expansion(script, first, request):
-    parent, granted = search.children_of(request.num_samples, CAPACITY)
+    parent, granted = search.children.children_of(request.num_samples, CAPACITY)
     rows = jnp.minimum(first + jnp.arange(CAPACITY, dtype=jnp.int32), script["score"].size - 1)
     valid = granted & script["valid"][rows]
     done = valid & request.to_end[parent]
@@ -96,7 +98,7 @@ def _asked(request):
 def test_mctsr_rewrites_the_published_node(options):
     for seed in range(10):
         scores, valid = _script(seed, CAPACITY)
-        ticks, final, _ = _searched(search.mctsr(**options), scores, valid, CAPACITY)
+        ticks, final, _ = _searched(search.methods.mctsr(**options), scores, valid, CAPACITY)
         oracle, numbers = answer_trees.SelfRefine(**options), {0: 0}
         wanted = None
         assert len(ticks) == CAPACITY
@@ -137,7 +139,7 @@ def _summary(scores):
     [("gaussian", 1), pytest.param("beta", 1, marks=pytest.mark.slow), ("gaussian", 3)],
 )
 def test_ab_mcts_a_grows_the_published_node(dist_type, batch_size):
-    strategy = search.ab_mcts_a(dist_type=dist_type, batch_size=batch_size)
+    strategy = search.methods.ab_mcts_a(dist_type=dist_type, batch_size=batch_size)
     draw = jax.jit(ab_mcts_a._DRAWS[dist_type])
     shapes = set()
     for seed in range(6):
@@ -214,7 +216,7 @@ def test_draws_have_the_moments_of_the_posterior(dist_type):
     assert values.var() == pytest.approx(variance, rel=0.08)
 
 
-@pytest.mark.parametrize("strategy", [search.mctsr(), AB(batch_size=3)])
+@pytest.mark.parametrize("strategy", [search.methods.mctsr(), AB(batch_size=3)])
 def test_n_and_the_budget_limit_the_answers(strategy):
     scores, valid = _script(1, CAPACITY, p_invalid=0.0)
     for num_candidates in (1, 5, CAPACITY):
@@ -229,7 +231,7 @@ def test_n_and_the_budget_limit_the_answers(strategy):
 
 
 def test_the_best_answer_is_chosen():
-    for strategy in (search.mctsr(), AB(batch_size=1)):
+    for strategy in (search.methods.mctsr(), AB(batch_size=1)):
         scores = [0.25, 0.5, 0.375, *[0.25] * (CAPACITY - 3)]
         assert _searched(strategy, scores, [True] * CAPACITY, 4)[2] == 1
 
@@ -237,14 +239,26 @@ def test_the_best_answer_is_chosen():
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (search.mctsr, {"exploration": -1.0}, "must be a number from 0 to 1e.30, got -1.0"),
-        (search.mctsr, {"exploration": float("inf")}, "must be a number from 0 to 1e.30, got inf"),
-        (search.mctsr, {"max_expand": 1 << 31}, "max_expand must be below 2..31, got 2147483648"),
-        (search.mctsr, {"full_score": float("nan")}, "full_score must be a reward >= -100"),
-        (search.mctsr, {"max_expand": 0}, "max_expand must be an integer >= 1, got 0"),
-        (search.mctsr, {"rewriting": ""}, "rewriting must be a name or a .yaml file, got ''"),
-        (search.ab_mcts_a, {"dist_type": "t"}, "dist_type must be one of gaussian, beta"),
-        (search.ab_mcts_a, {"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        (search.methods.mctsr, {"exploration": -1.0}, "must be a number from 0 to 1e.30, got -1.0"),
+        (
+            search.methods.mctsr,
+            {"exploration": float("inf")},
+            "must be a number from 0 to 1e.30, got inf",
+        ),
+        (
+            search.methods.mctsr,
+            {"max_expand": 1 << 31},
+            "max_expand must be below 2..31, got 2147483648",
+        ),
+        (search.methods.mctsr, {"full_score": float("nan")}, "full_score must be a reward >= -100"),
+        (search.methods.mctsr, {"max_expand": 0}, "max_expand must be an integer >= 1, got 0"),
+        (
+            search.methods.mctsr,
+            {"rewriting": ""},
+            "rewriting must be a name or a .yaml file, got ''",
+        ),
+        (search.methods.ab_mcts_a, {"dist_type": "t"}, "dist_type must be one of gaussian, beta"),
+        (search.methods.ab_mcts_a, {"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
     ],
 )
 def test_bad_options_are_refused(make, options, message):

@@ -1,4 +1,4 @@
-"""`CatsConfig.ask_below`: which nodes ask the PRM, accept their child, or decide."""
+"""`CatsConfig.prm_threshold`: which nodes ask the PRM, accept their child, or decide."""
 
 import dataclasses
 
@@ -8,11 +8,13 @@ import pytest
 
 import search
 
-CONFIG = dataclasses.replace(search.CATS_TOKENS, score_base=False, ask_below=0.8, least_weight=0.4)
+CONFIG = dataclasses.replace(
+    search.cats.CATS_TOKENS, score_base=False, prm_threshold=0.8, min_prm_weight=0.4
+)
 STOP = CONFIG.actions.rows.index((0, 1, 1.0, 1.0, 0))
 MORE = CONFIG.actions.rows.index((4, 1, 1.0, 1.0, 0))
-RULE = search.RuleParams(jnp.float32(0.5), jnp.int32(MORE), jnp.int32(STOP))
-NAMES = search.FEATURES.names
+RULE = search.cats.RuleParams(jnp.float32(0.5), jnp.int32(MORE), jnp.int32(STOP))
+NAMES = search.cats.FEATURES.names
 
 ACCEPTED, ASKED = (0, None), (1, 0.0)
 """Children sampled, and their temperature where there are any."""
@@ -23,10 +25,10 @@ def planned(key, features, left):
     row = np.zeros((1, len(NAMES)), np.float32)
     for name, value in features.items():
         row[0, NAMES.index(name)] = value
-    strategy = search.cats(
-        search.sample_while_below("step_best"),
+    strategy = search.cats.cats(
+        search.cats.sample_while_below("step_best"),
         CONFIG,
-        features=search.FeatureSet(NAMES, lambda state, aggregation: jnp.asarray(row)),
+        features=search.cats.FeatureSet(NAMES, lambda state, aggregation: jnp.asarray(row)),
     )
     state = search.init(
         {"text": jnp.int32(0)},
@@ -88,8 +90,8 @@ def test_a_node_with_a_score_decides(key, step_best, share, weight, expected):
 
 
 def test_a_step_has_one_round_more_to_ask_in():
-    plain = search.cats(search.random_policy, search.CATS_TOKENS)
-    asking = search.cats(search.random_policy, CONFIG)
+    plain = search.cats.cats(search.cats.random_policy, search.cats.CATS_TOKENS)
+    asking = search.cats.cats(search.cats.random_policy, CONFIG)
     assert asking.num_phases == plain.num_phases + 1
     assert asking.needs_log_probs
 
@@ -97,11 +99,11 @@ def test_a_step_has_one_round_more_to_ask_in():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score_base": True}, "ask_below=0.8 needs score_base=False"),
-        ({"base": search.Sampling()}, "ask_below=0.8 needs greedy base children"),
-        ({"ask_below": 1.5}, r"ask_below must be in \[0, 1\], got 1.5"),
-        ({"ask_below": -0.1}, r"ask_below must be in \[0, 1\], got -0.1"),
-        ({"least_weight": 1.5}, r"least_weight must be in \[0, 1\], got 1.5"),
+        ({"score_base": True}, "prm_threshold=0.8 needs score_base=False"),
+        ({"base": search.Sampling()}, "prm_threshold=0.8 needs greedy base children"),
+        ({"prm_threshold": 1.5}, r"prm_threshold must be in \[0, 1\], got 1.5"),
+        ({"prm_threshold": -0.1}, r"prm_threshold must be in \[0, 1\], got -0.1"),
+        ({"min_prm_weight": 1.5}, r"min_prm_weight must be in \[0, 1\], got 1.5"),
     ],
 )
 def test_a_configuration_that_could_not_ask_is_refused(changes, message):
@@ -110,6 +112,6 @@ def test_a_configuration_that_could_not_ask_is_refused(changes, message):
 
 
 def test_a_feature_set_without_what_it_reads_is_refused():
-    features = search.FeatureSet(("step_best",), search.FEATURES.extract)
+    features = search.cats.FeatureSet(("step_best",), search.cats.FEATURES.extract)
     with pytest.raises(ValueError, match=r"unknown features \['scored_share'\]"):
-        search.cats(search.random_policy, CONFIG, features=features)
+        search.cats.cats(search.cats.random_policy, CONFIG, features=features)

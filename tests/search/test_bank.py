@@ -245,16 +245,16 @@ def test_settings_must_have_been_recorded():
     tables = toy_bank()
 
     def check(config):
-        for setting in search.cats(search.random_policy, config).sampling:
+        for setting in search.cats.cats(search.cats.random_policy, config).sampling:
             bank.check_sampling(tables, setting)
 
-    check(search.CATS)
-    hot = search.ActionTable.product(temperature=(1.0, 1.4), top_p=(1.0,))
+    check(search.cats.CATS)
+    hot = search.cats.ActionTable.product(temperature=(1.0, 1.4), top_p=(1.0,))
     with pytest.raises(ValueError, match=r"temperature 1\.4, top_p 1, top_k 0 is not in the bank"):
-        check(search.CatsConfig(actions=hot))
+        check(search.cats.CatsConfig(actions=hot))
     # What samples nothing needs no record.
-    silent = search.ActionTable(((0, 1, 1.4, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
-    check(search.CatsConfig(actions=silent))
+    silent = search.cats.ActionTable(((0, 1, 1.4, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
+    check(search.cats.CatsConfig(actions=silent))
     with pytest.raises(ValueError, match=r"top_k 5 is not in the bank, which has 0, 1, 0; 0.6"):
         bank.check_sampling(tables, search.Sampling(0.6, top_k=5))
 
@@ -275,13 +275,13 @@ def test_scored_tokens_counts_each_step_once(nodes, counted):
 
 def test_strides_are_primes_above_the_number_of_draws():
     for stride in expansion._STRIDES.tolist():
-        assert stride > search.MAX_CANDIDATES
+        assert stride > search.state.MAX_CANDIDATES
         assert all(stride % divisor for divisor in range(2, 257))
 
 
 def test_a_whole_search_runs(key):
     tables = toy_bank()
-    strategy = search.beam(factor=2)
+    strategy = search.beam(expansion=2)
 
     @jax.jit
     def run(tables, key):

@@ -254,14 +254,14 @@ def test_a_spent_budget_leaves_no_rollout_behind(budget):
 
 
 def test_without_look_ahead_it_is_beam_search():
-    beam = search.beam(factor=3, path_score="last", vote="best", sampling=search.Sampling())
-    found = search.lookahead(lookahead=0, factor=3)
+    beam = search.beam(expansion=3, path_score="last", vote="best", sampling=search.Sampling())
+    found = search.methods.lookahead(lookahead=0, expansion=3)
     assert dataclasses.replace(found, name="beam") == beam
 
 
 def test_with_a_verification_at_every_step_it_is_beam_search():
     """All that a strategy is: the same facts, and functions with the same results, bit for bit."""
-    beam, found = search.beam(path_score="last"), search.vg_search(granularity=1)
+    beam, found = search.beam(path_score="last"), search.methods.vg_search(granularity=1)
     for field in dataclasses.fields(beam):
         if field.name not in ("name", "plan", "keep", "width"):
             assert getattr(found, field.name) == getattr(beam, field.name)
@@ -290,14 +290,23 @@ def test_with_a_verification_at_every_step_it_is_beam_search():
     [
         (lambda: check_flag("unique", 0), "unique must be true or false, got 0"),
         (lambda: check_flag("unique", "no"), "unique must be true or false, got 'no'"),
-        (lambda: check_count("factor", 1.5, 1), "factor must be an integer >= 1, got 1.5"),
-        (lambda: check_count("factor", True, 1), "factor must be an integer >= 1, got True"),
-        (lambda: search.step_level_beam(n_generate_sample=0), "n_generate_sample must be an int"),
-        (lambda: search.vg_search(granularity=0), "granularity must be an integer >= 1, got 0"),
-        (lambda: search.vg_search(factor=0), "factor must be an integer >= 1, got 0"),
-        (lambda: search.lookahead(lookahead=-1), "lookahead must be an integer >= 0, got -1"),
-        (lambda: search.lookahead(factor=0), "factor must be an integer >= 1, got 0"),
-        (lambda: search.lookahead(vote="x"), "unknown answer rule 'x'"),
+        (lambda: check_count("expansion", 1.5, 1), "expansion must be an integer >= 1, got 1.5"),
+        (lambda: check_count("expansion", True, 1), "expansion must be an integer >= 1, got True"),
+        (
+            lambda: search.methods.step_level_beam(n_generate_sample=0),
+            "n_generate_sample must be an int",
+        ),
+        (
+            lambda: search.methods.vg_search(granularity=0),
+            "granularity must be an integer >= 1, got 0",
+        ),
+        (lambda: search.methods.vg_search(expansion=0), "expansion must be an integer >= 1, got 0"),
+        (
+            lambda: search.methods.lookahead(lookahead=-1),
+            "lookahead must be an integer >= 0, got -1",
+        ),
+        (lambda: search.methods.lookahead(expansion=0), "expansion must be an integer >= 1, got 0"),
+        (lambda: search.methods.lookahead(vote="x"), "unknown answer rule 'x'"),
     ],
 )
 def test_settings_that_make_no_sense(make, message):

@@ -157,20 +157,20 @@ def test_a_prm_that_cannot_rank_leaves_the_vote_to_the_siblings():
 
 
 def test_a_rule_samples_below_its_threshold_while_it_can():
-    table = search.CATS.actions
+    table = search.cats.CATS.actions
     sample = next(row for row, action in enumerate(table.rows) if action[0] == 4)
     stop = next(row for row, action in enumerate(table.rows) if action[0] == 0)
-    params = search.RuleParams(jnp.float32(0.5), jnp.int32(sample), jnp.int32(stop))
-    policy = search.sample_while_below("max")
-    features = np.zeros((3, len(search.FEATURE_NAMES)), np.float32)
-    features[:, search.FEATURE_NAMES.index("max")] = [0.4, 0.5, 0.6]
-    features[:, search.FEATURE_NAMES.index("gap")] = [0.9, 0.1, 0.1]
+    params = search.cats.RuleParams(jnp.float32(0.5), jnp.int32(sample), jnp.int32(stop))
+    policy = search.cats.sample_while_below("max")
+    features = np.zeros((3, len(search.cats.FEATURE_NAMES)), np.float32)
+    features[:, search.cats.FEATURE_NAMES.index("max")] = [0.4, 0.5, 0.6]
+    features[:, search.cats.FEATURE_NAMES.index("gap")] = [0.9, 0.1, 0.1]
     state = search.init(
         jnp.int32(0), strategy=search.beam(), num_candidates=4, max_depth=1, frontier_capacity=3
     )
 
     def observed(available):
-        return search.Observation(
+        return search.cats.Observation(
             features=jnp.asarray(features),
             legal=table.legal(jnp.int32(available)),
             deciding=jnp.ones(3, bool),
@@ -182,9 +182,9 @@ def test_a_rule_samples_below_its_threshold_while_it_can():
 
     assert act(4) == [sample, stop, stop]
     assert act(3) == [stop, stop, stop]
-    gap = search.sample_while_below("gap")
+    gap = search.cats.sample_while_below("gap")
     action, log_prob = gap(params, jax.random.key(0), observed(9))
     assert action.tolist() == [stop, sample, sample]
     assert not log_prob.any()
     with pytest.raises(ValueError, match="unknown features"):
-        search.sample_while_below("best")
+        search.cats.sample_while_below("best")

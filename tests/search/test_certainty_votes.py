@@ -78,7 +78,7 @@ paths = st.lists(
 def test_deepconf_votes_as_the_authors_code(paths):
     certainties, answers = [c for c, _ in paths], [a for _, a in paths]
     for share in (1.0, 0.5, 0.1):
-        strategy = search.deepconf(top_share=share)
+        strategy = search.methods.deepconf(top_share=share)
         expected = deepconf_answer(certainties, answers, share)
         assert answer_of(strategy, certainties, answers) == expected
 
@@ -94,23 +94,23 @@ def test_self_certainty_votes_as_the_authors_code(paths):
             if answer >= 0:
                 worth = (len(answers) - order.index(row)) ** power
                 votes[answer] = votes.get(answer, 0) + worth
-        found = answer_of(search.self_certainty(power=power), certainties, answers)
+        found = answer_of(search.methods.self_certainty(power=power), certainties, answers)
         # Of equal sums, rounding may choose another.
         assert found == expected or votes[found] == pytest.approx(votes[expected])
 
 
 def test_a_large_power_gives_the_most_certain_answer_and_none_the_majority():
     certainties, answers = [0.25, 0.5, 0.375, 3.0], [1, 1, 1, 2]
-    assert answer_of(search.self_certainty(power=0.0), certainties, answers) == 1
-    assert answer_of(search.self_certainty(), certainties, answers) == 1
-    assert answer_of(search.self_certainty(power=500.0), certainties, answers) == 2
+    assert answer_of(search.methods.self_certainty(power=0.0), certainties, answers) == 1
+    assert answer_of(search.methods.self_certainty(), certainties, answers) == 1
+    assert answer_of(search.methods.self_certainty(power=500.0), certainties, answers) == 2
 
 
 def test_deepconf_lets_few_confident_paths_outvote_many():
     certainties, answers = [0.25, 0.5, 0.375, 3.0], [1, 1, 1, 2]
-    assert answer_of(search.deepconf(), certainties, answers) == 2
-    assert answer_of(search.deepconf(), [1.0, 1.0, 1.125, 3.0], answers) == 1
-    assert answer_of(search.deepconf(top_share=0.1), [1.0, 1.0, 1.125, 3.0], answers) == 2
+    assert answer_of(search.methods.deepconf(), certainties, answers) == 2
+    assert answer_of(search.methods.deepconf(), [1.0, 1.0, 1.125, 3.0], answers) == 1
+    assert answer_of(search.methods.deepconf(top_share=0.1), [1.0, 1.0, 1.125, 3.0], answers) == 2
 
 
 @given(st.lists(st.floats(0, 30, width=32), min_size=1, max_size=ROWS), st.sampled_from([0.1, 0.9]))
@@ -130,10 +130,12 @@ def test_a_quantile_at_a_row_is_that_row():
 
 
 def test_a_tick_without_certainties_is_refused():
-    strategy = search.deepconf()
+    strategy = search.methods.deepconf()
     state = search.init(jnp.int32(0), strategy=strategy, num_candidates=2, max_depth=2, capacity=4)
     plan = search.plan((), jax.random.key(0), state, strategy=strategy)
-    children = search.padded_expansion(4, parent=[0, 0], embedding=np.arange(2, dtype=np.int32))
+    children = search.children.padded_expansion(
+        4, parent=[0, 0], embedding=np.arange(2, dtype=np.int32)
+    )
     with pytest.raises(AssertionError, match="'deepconf' reads the certainty of paths"):
         search.commit(state, plan, children, strategy=strategy)
     known = children.replace(certainty=jnp.asarray([0.5, 2.0, np.nan, np.nan]))
@@ -148,20 +150,29 @@ def test_a_tick_without_certainties_is_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: search.self_certainty(power=-1.0), "power must be a number >= 0, got -1.0"),
-        (lambda: search.deepconf(top_share=0.0), r"top_share must be in \(0, 1\], got 0.0"),
-        (lambda: search.deepconf(window=0), "window must be an integer >= 1, got 0"),
-        (lambda: search.Certainty("top", "most"), "unknown summary 'most': choose one of mean"),
-        (lambda: search.Certainty("logits"), "unknown token 'logits': choose one of top, all"),
         (
-            lambda: search.deepconf_online(warmup_traces=0),
+            lambda: search.methods.self_certainty(power=-1.0),
+            "power must be a number >= 0, got -1.0",
+        ),
+        (lambda: search.methods.deepconf(top_share=0.0), r"top_share must be in \(0, 1\], got 0.0"),
+        (lambda: search.methods.deepconf(window=0), "window must be an integer >= 1, got 0"),
+        (
+            lambda: search.certainty.Certainty("top", "most"),
+            "unknown summary 'most': choose one of mean",
+        ),
+        (
+            lambda: search.certainty.Certainty("logits"),
+            "unknown token 'logits': choose one of top, all",
+        ),
+        (
+            lambda: search.methods.deepconf_online(warmup_traces=0),
             "warmup_traces must be an integer >= 1, got 0",
         ),
         (
-            lambda: search.deepconf_online(confidence_percentile=100.0),
+            lambda: search.methods.deepconf_online(confidence_percentile=100.0),
             r"confidence_percentile must be in \[0, 100\), got 100.0",
         ),
-        (lambda: search.sequential_halving(vote="x"), "unknown answer rule 'x'"),
+        (lambda: search.methods.sequential_halving(vote="x"), "unknown answer rule 'x'"),
     ],
 )
 def test_settings_that_make_no_sense(make, message):

@@ -12,20 +12,20 @@ import search
 
 # These differ from others by the answer rule or the policy alone.
 ALIKE = ("best_of_n_weighted", "cats_constant")
-SLOW = [name for name in search.strategies if name not in ("greedy", "beam", *ALIKE)]
+SLOW = [name for name in search.methods.DEFAULTS if name not in ("greedy", "beam", *ALIKE)]
 
 
 @pytest.mark.parametrize(
     "name", ["greedy", "beam", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_named_strategies_keep_the_contract(name):
-    search.check_strategy(search.strategies[name])
+    search.check_strategy(search.methods.DEFAULTS[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
-    [search.best_of_n(path_score="last"), search.sequential_best_of_n(path_score="last")],
+    [search.best_of_n(path_score="last"), search.methods.sequential_best_of_n(path_score="last")],
     ids=lambda strategy: strategy.name,
 )
 def test_methods_that_read_the_last_score_alone_say_so(strategy):
@@ -35,7 +35,7 @@ def test_methods_that_read_the_last_score_alone_say_so(strategy):
 
 def test_scores_of_ends_are_refused_to_a_method_that_needs_all():
     with pytest.raises(ValueError, match="'beam' needs the scores of unfinished paths"):
-        search.scoring_ends(search.beam())
+        search.interface.scoring_ends(search.beam())
 
 
 BEAM, MAJORITY = search.beam(), search.majority()
@@ -63,7 +63,7 @@ def _in_the_last_phase(params, key, state):
 
 
 def _best_path_only(params, key, state):
-    scores = search.path_scores(state.frontier, MAJORITY.aggregation)
+    scores = search.aggregations.path_scores(state.frontier, MAJORITY.aggregation)
     best = jnp.argmax(jnp.where(state.frontier.valid, scores, -1.0))
     slots = jnp.arange(state.frontier.valid.size, dtype=jnp.int32)
     return search.request(state, jnp.where(slots == best, state.num_candidates, 0)), state.memory
@@ -165,7 +165,7 @@ BROKEN = {
     ),
     "paths that get no child": (
         dataclasses.replace(
-            BEAM, plan=_best_path_only, width=search.all_candidates, keeps_all_paths=True
+            BEAM, plan=_best_path_only, width=search.interface.all_candidates, keeps_all_paths=True
         ),
         "keeps_all_paths, but a tick grew only some paths",
     ),
@@ -196,8 +196,8 @@ def test_a_broken_rule_is_named(rule):
 @pytest.mark.parametrize(
     ("field", "value", "lookup"),
     [
-        ("aggregation", "last", 'search.AGGREGATIONS["last"]'),
-        ("answer", "best", "search.answer_rule"),
+        ("aggregation", "last", 'search.aggregations.AGGREGATIONS["last"]'),
+        ("answer", "best", "search.answers.answer_rule"),
     ],
 )
 def test_names_in_place_of_functions_are_refused(field, value, lookup):

@@ -13,7 +13,7 @@ import search
 from search import simulation
 
 CAPACITY, DEPTH, SEARCHES = 16, 4, 24
-ACTIONS = search.ActionTable(
+ACTIONS = search.cats.ActionTable(
     (
         (0, 1, 1.0, 1.0, 0),
         (0, 2, 1.0, 1.0, 0),
@@ -24,7 +24,7 @@ ACTIONS = search.ActionTable(
         (3, 3, 1.0, 1.0, 0),
     )
 )
-SELECTIVE = dataclasses.replace(search.SELECTIVE, rounds=3, actions=ACTIONS)
+SELECTIVE = dataclasses.replace(search.cats.SELECTIVE, rounds=3, actions=ACTIONS)
 CONFIGS = {
     "selective": SELECTIVE,
     "scored": dataclasses.replace(SELECTIVE, score_base=True),
@@ -47,7 +47,7 @@ def searches(name):
 
     Leaves are `[searches, ticks, ...]`.
     """
-    strategy = search.cats(search.random_policy, CONFIGS[name])
+    strategy = search.cats.cats(search.cats.random_policy, CONFIGS[name])
     world = simulation.toy_params(invalid=0.15, node_scale=1.0, exponent=2.0, max_depth=DEPTH)
     recorder = search.Recorder(
         init=lambda state: (),
@@ -177,7 +177,7 @@ def test_asking_for_the_greedy_child_costs_its_path_once():
         )
 
     config = dataclasses.replace(SELECTIVE, rounds=2)
-    strategy = search.cats(policy, config)
+    strategy = search.cats.cats(policy, config)
     state = search.init(
         jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=4, capacity=4, depth_capacity=4
     )
@@ -199,7 +199,7 @@ def test_asking_for_the_greedy_child_costs_its_path_once():
 
 def test_a_prefix_that_was_read_for_a_sibling_is_not_read_again():
     """Step 1 asks for another child, keeps the greedy one, and step 2 asks the PRM for its own."""
-    table = search.ActionTable(
+    table = search.cats.ActionTable(
         ((0, 1, 1.0, 1.0, 0), (1, 1, 0.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)),
     )
 
@@ -226,8 +226,8 @@ def test_a_prefix_that_was_read_for_a_sibling_is_not_read_again():
             embedding=jnp.zeros(4, jnp.int32),
         )
 
-    config = dataclasses.replace(search.SELECTIVE, rounds=2, actions=table)
-    strategy = search.cats(policy, config)
+    config = dataclasses.replace(search.cats.SELECTIVE, rounds=2, actions=table)
+    strategy = search.cats.cats(policy, config)
     state = search.init(
         jnp.int32(0),
         strategy=strategy,

@@ -27,9 +27,11 @@ FRONTIER = 4
 MAX_DEPTH = 4
 
 STRATEGIES = {
-    "beam": lambda: search.beam(factor=2),
-    "particle_filtering": search.particle_filtering,
-    "cats": lambda: search.cats(search.random_policy, search.CatsConfig(rounds=2, factor=2)),
+    "beam": lambda: search.beam(expansion=2),
+    "particle_filtering": search.methods.particle_filtering,
+    "cats": lambda: search.cats.cats(
+        search.cats.random_policy, search.cats.CatsConfig(rounds=2, expansion=2)
+    ),
 }
 
 # The questions of a batch differ in everything, so that none can read another's numbers.
@@ -74,7 +76,7 @@ def _recorder(strategy: search.Strategy) -> search.Recorder:
         return search.Recorder(
             init=lambda state: (), record=lambda memory, tick: (memory, (tick.output, ()))
         )
-    decisions = search.decision_recorder(strategy.config.reward.discount)
+    decisions = search.cats.decision_recorder(strategy.config.reward.discount)
 
     def record(memory: Any, tick: search.Tick) -> tuple[Any, Any]:
         memory, recorded = decisions.record(memory, tick)

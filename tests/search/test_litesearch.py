@@ -46,7 +46,7 @@ def _compiled(strategy):
     def expand(params, key, request):
         """Children that all have the score of their depth; those at the depth `ends` end."""
         del key
-        parent, granted = search.children_of(request.num_samples, CAPACITY)
+        parent, granted = search.children.children_of(request.num_samples, CAPACITY)
         depth = request.depth[parent] + 1
         is_greedy = request.temperature[parent] == 0.0
         done = granted & (depth >= params["ends"])
@@ -79,7 +79,7 @@ def _compiled(strategy):
 
 def _asked(greedy, others, ends=3, num_candidates=16, **options):
     """Candidates of each step, by phase, and the final state."""
-    strategy = search.litesearch(**options)
+    strategy = search.methods.litesearch(**options)
     scores = {"greedy": greedy, "others": others}
     params = {name: jnp.asarray([0, *row], jnp.float32) for name, row in scores.items()}
     run = _compiled(strategy)
@@ -155,4 +155,4 @@ def test_one_candidate_is_greedy_decoding():
 )
 def test_bad_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        search.litesearch(**options)
+        search.methods.litesearch(**options)

@@ -18,7 +18,7 @@ CAPACITY, DEPTH = 16, 5
 @functools.cache
 def _played(num_candidates, budget=None, num_steps=5, max_nodes=256):
     """Final states of 64 searches of a simulated question, and what each tick asked for."""
-    strategy = search.mcts(max_nodes=max_nodes)
+    strategy = search.methods.mcts(max_nodes=max_nodes)
     params = simulation.toy_params(num_steps=(num_steps,), invalid=0.0, lucky=0.2, max_depth=DEPTH)
     task = simulation.question(params, jax.random.key(1), 0, 0)
 

@@ -18,7 +18,7 @@ DEPTH = 3
 def expand_fn(params, key, request):
     """Children drawn at random, some of them invalid; their scores are never 0."""
     del params
-    parent, granted = search.children_of(request.num_samples, CAPACITY)
+    parent, granted = search.children.children_of(request.num_samples, CAPACITY)
     keys = jax.random.split(key, 4)
     valid = granted & (jax.random.uniform(keys[0], (CAPACITY,)) < 0.9)
     done = valid & (request.to_end[parent] | (jax.random.uniform(keys[1], (CAPACITY,)) < 0.3))
@@ -36,7 +36,7 @@ def expand_fn(params, key, request):
     )
 
 
-def run(strategy, key, params=(), recorder=search.OUTPUTS, **sizes):
+def run(strategy, key, params=(), recorder=search.loop.OUTPUTS, **sizes):
     state = search.init(
         jnp.int32(0),
         strategy=strategy,
@@ -71,7 +71,7 @@ ONE_AFTER_ANOTHER = search.Strategy(
     keep=keep_or_begin_anew,
     init_memory=lambda state: jax.tree.map(lambda leaf: leaf[:1], state.frontier),
     num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
-    answer=search.answer_majority,
+    answer=search.answers.answer_majority,
     uses_scores=False,
 )
 
@@ -122,7 +122,7 @@ def test_children_of_a_node_that_is_not_scored_have_score_zero(key):
         asked = jnp.where(first, state.num_candidates, 1)
         return search.request(state, asked, scored=scored), state.memory
 
-    last = search.aggregation.aggregation("last")
+    last = search.aggregations.aggregation("last")
     strategy = search.Strategy(name="every_other", plan=plan, aggregation=last)
 
     def record(memory, tick):
@@ -179,8 +179,8 @@ def test_a_learned_answer_keeps_the_contract():
 
 # A policy of one's own, its features and its reward
 
-ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
-CONFIG = search.CatsConfig(rounds=1, num_base=1, factor=1, actions=ACTIONS)
+ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
+CONFIG = search.cats.CatsConfig(rounds=1, num_base=1, expansion=1, actions=ACTIONS)
 
 
 def sample_at_first(params, key, observation):
@@ -192,7 +192,7 @@ def sample_at_first(params, key, observation):
 
 
 def test_a_policy_may_look_at_the_whole_search(key):
-    strategy = search.cats(sample_at_first, CONFIG)
+    strategy = search.cats.cats(sample_at_first, CONFIG)
 
     def record(memory, tick):
         return memory, (tick.before.spent, tick.before.used, tick.output.report)
@@ -213,7 +213,7 @@ def depth_and_price(state, aggregation):
     return jnp.stack(columns, axis=1)
 
 
-OWN_FEATURES = search.FeatureSet(("depth", "weight", "price_in_units"), depth_and_price)
+OWN_FEATURES = search.cats.FeatureSet(("depth", "weight", "price_in_units"), depth_and_price)
 
 
 def minus_extra(scores, parent, valid, kept, num_extra, num_candidates, weights):
@@ -223,17 +223,17 @@ def minus_extra(scores, parent, valid, kept, num_extra, num_candidates, weights)
 
 @pytest.mark.parametrize("excluded", [(), ("depth",)])
 def test_features_and_reward_may_be_ones_own(key, excluded):
-    policy = search.sample_while_below("depth", OWN_FEATURES)
+    policy = search.cats.sample_while_below("depth", OWN_FEATURES)
     config = dataclasses.replace(CONFIG, excluded_features=excluded)
-    strategy = search.cats(policy, config, features=OWN_FEATURES, reward=minus_extra)
-    params = search.RuleParams(jnp.float32(1.0), jnp.int32(1), jnp.int32(0))
+    strategy = search.cats.cats(policy, config, features=OWN_FEATURES, reward=minus_extra)
+    params = search.cats.RuleParams(jnp.float32(1.0), jnp.int32(1), jnp.int32(0))
     context = search.Context(price=0.25)
 
     def record(memory, tick):
         memory, recorded = decisions.record(memory, tick)
         return memory, (tick.before.frontier.depth, tick.output.num_samples, recorded)
 
-    decisions = search.decision_recorder(0.9)
+    decisions = search.cats.decision_recorder(0.9)
     recorder = search.Recorder(init=decisions.init, record=record)
     _, (depth, granted, recorded) = run(
         strategy, key, params, recorder, context=context, num_candidates=3
@@ -255,14 +255,16 @@ def test_features_and_reward_may_be_ones_own(key, excluded):
     assert set(rewards.tolist()) <= {0.0, -1.0}
     assert rewards.any()
     with pytest.raises(ValueError, match=r"unknown features .*choose among depth, weight"):
-        search.sample_while_below("max", OWN_FEATURES)
+        search.cats.sample_while_below("max", OWN_FEATURES)
 
 
 # What a search is told is traced
 
 
 def test_another_price_compiles_nothing(key):
-    strategy = search.cats(search.random_policy, dataclasses.replace(CONFIG, excluded_features=()))
+    strategy = search.cats.cats(
+        search.cats.random_policy, dataclasses.replace(CONFIG, excluded_features=())
+    )
 
     @jax.jit
     @chex.assert_max_traces(n=1)
@@ -277,7 +279,7 @@ def test_another_price_compiles_nothing(key):
         )
         _, outputs = search.rollout((), (), key, state, strategy=strategy, expand_fn=expand_fn)
         decided = outputs.report.features[1, 0]
-        return decided[jnp.asarray(list(map(search.FEATURES.names.index, names)))]
+        return decided[jnp.asarray(list(map(search.cats.FEATURES.names.index, names)))]
 
     names = ("price", "sparsity_total", "calibration_slope", "calibration_agreement")
     told = [
@@ -295,7 +297,7 @@ def test_another_price_compiles_nothing(key):
 
 
 def test_an_expansion_of_lists_is_padded():
-    rows = search.padded_expansion(
+    rows = search.children.padded_expansion(
         4,
         parent=[0, 2],
         score=[0.5, 1.0],
@@ -324,4 +326,6 @@ def test_an_expansion_of_lists_is_padded():
 )
 def test_an_expansion_of_lists_that_do_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        search.padded_expansion(4, **{"parent": [0, 2], "embedding": np.arange(2), **changes})
+        search.children.padded_expansion(
+            4, **{"parent": [0, 2], "embedding": np.arange(2), **changes}
+        )

@@ -15,9 +15,9 @@ import pytest
 import search_script as script
 
 import search
+from search.cats import actions as cats_actions
+from search.cats import features as cats_features
 from search.resampling import systematic
-from search.strategy.cats import actions as cats_actions
-from search.strategy.cats import features as cats_features
 
 N = 12
 SLOTS = 4
@@ -46,10 +46,10 @@ def i32(values) -> jax.Array:
 T = 5
 
 
-@pytest.mark.parametrize("name", search.AGGREGATIONS)
+@pytest.mark.parametrize("name", search.aggregations.AGGREGATIONS)
 @hypothesis.given(scores=rows(st.floats(0.0078125, 1.0, width=32), T), depth=st.integers(0, T))
 def test_path_score_is_that_of_the_oracle(name, scores, depth):
-    aggregation = search.aggregation.aggregation(name)
+    aggregation = search.aggregations.aggregation(name)
     value = aggregation.value(f32(scores), jnp.int32(depth))
     key = aggregation.key(f32(scores), jnp.int32(depth))
     np.testing.assert_allclose(value, oracle.path_score(name, scores[:depth]), rtol=1e-5)
@@ -57,9 +57,9 @@ def test_path_score_is_that_of_the_oracle(name, scores, depth):
     np.testing.assert_allclose(key, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", search.AGGREGATIONS)
+@pytest.mark.parametrize("name", search.aggregations.AGGREGATIONS)
 def test_aggregation_takes_any_batch_and_ignores_what_is_beyond_the_depth(name):
-    value, key = search.aggregation.aggregation(name)
+    value, key = search.aggregations.aggregation(name)
     scores, depth = f32([[[0.5, 0.25, jnp.nan], [0.75, jnp.nan, jnp.nan]]]), i32([[2, 1]])
     clean = jnp.nan_to_num(scores)
     for function in (value, key):
@@ -67,10 +67,10 @@ def test_aggregation_takes_any_batch_and_ignores_what_is_beyond_the_depth(name):
         assert function(scores, depth).shape == (1, 2)
 
 
-@pytest.mark.parametrize("name", search.AGGREGATIONS)
+@pytest.mark.parametrize("name", search.aggregations.AGGREGATIONS)
 def test_gradient_through_padding_is_zero(name):
     scores, depth = f32([0.5, 0.25, 0.0, 0.0]), jnp.int32(2)
-    for function in search.aggregation.aggregation(name):
+    for function in search.aggregations.aggregation(name):
         gradient = jax.grad(lambda s, f=function: f(s, depth))(scores)
         assert np.isfinite(gradient).all()
         assert not np.asarray(gradient)[2:].any()
@@ -83,21 +83,21 @@ def test_forty_scores_of_a_tenth_still_rank_by_product():
     scores[1, 7] = 0.11
     scores[2, 39] = 0.09
     scores[3, 39] = 0.0
-    value, key = search.aggregation.aggregation("product")
+    value, key = search.aggregations.aggregation("product")
     assert not value(f32(scores), depth)[:3].any()  # they underflow: 1e-40
     order = np.argsort(-np.asarray(key(f32(scores), depth)))
     np.testing.assert_array_equal(order, [3, 1, 0, 2])
 
 
 def test_a_zero_does_not_make_products_incomparable():
-    key = search.aggregation.log_product(f32([[0.0, 0.5], [0.0, 0.25]]), i32([2, 2]))
+    key = search.aggregations.log_product(f32([[0.0, 0.5], [0.0, 0.25]]), i32([2, 2]))
     assert np.isfinite(key).all()
     assert key[0] > key[1]
 
 
 def test_unknown_aggregation_is_named():
     with pytest.raises(ValueError, match="unknown aggregation 'median': choose one of min, last"):
-        search.aggregation.aggregation("median")
+        search.aggregations.aggregation("median")
 
 
 # Ranking
@@ -213,8 +213,14 @@ def test_reward_table(scores, num_retain, extra, candidates, expected):
     valid = jnp.asarray([True, *[True] * len(scores), *[False] * padding])
     values = f32([1.0, *scores, *[0.9] * padding])
     kept = search.ranking.retain(values, parent, valid, i32([1, max(num_retain, 1)]))
-    rewards = search.step_reward(
-        values, parent, valid, kept, i32([0, extra]), jnp.int32(candidates), search.RewardWeights()
+    rewards = search.cats.step_reward(
+        values,
+        parent,
+        valid,
+        kept,
+        i32([0, extra]),
+        jnp.int32(candidates),
+        search.cats.RewardWeights(),
     )
     np.testing.assert_allclose(rewards[1], expected, atol=1e-6)
     cost = extra / candidates
@@ -225,7 +231,7 @@ def test_reward_table(scores, num_retain, extra, candidates, expected):
 
 def test_discount_outside_its_range_is_refused():
     with pytest.raises(ValueError, match=r"discount must be in \[0, 1\], got 1.5"):
-        search.RewardWeights(discount=1.5)
+        search.cats.RewardWeights(discount=1.5)
 
 
 # Features
@@ -234,7 +240,7 @@ def test_discount_outside_its_range_is_refused():
 @functools.cache
 def _features_and_gradient(name: str):
     """One program for all seeds: the features of a state, and their slope in the pool's scores."""
-    score = search.aggregation.aggregation(name)
+    score = search.aggregations.aggregation(name)
 
     def total(scores: jax.Array, state: search.SearchState) -> tuple[jax.Array, jax.Array]:
         pool = state.pool.replace(step_scores=scores)
@@ -248,7 +254,7 @@ def _features_and_gradient(name: str):
     return jax.jit(both)
 
 
-@pytest.mark.parametrize("name", search.AGGREGATIONS)
+@pytest.mark.parametrize("name", search.aggregations.AGGREGATIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_features_are_those_of_the_oracle(name, seed):
     draw = random.Random(seed)
@@ -322,9 +328,9 @@ def test_features_are_those_of_the_oracle(name, seed):
 
 
 def test_feature_names_are_unique_and_an_unknown_one_is_refused():
-    assert len(set(search.FEATURE_NAMES)) == len(search.FEATURE_NAMES)
+    assert len(set(search.cats.FEATURE_NAMES)) == len(search.cats.FEATURE_NAMES)
     with pytest.raises(ValueError, match="unknown features"):
-        search.CatsConfig(excluded_features=("sparsity",))
+        search.cats.CatsConfig(excluded_features=("sparsity",))
 
 
 # Actions
@@ -344,23 +350,23 @@ BAD_ACTIONS = [
 @pytest.mark.parametrize(("row", "message"), BAD_ACTIONS)
 def test_a_bad_action_is_named(row, message):
     with pytest.raises(ValueError, match=message):
-        search.ActionTable((FINE, row))
+        search.cats.ActionTable((FINE, row))
 
 
 def test_a_table_is_neither_empty_nor_too_long_and_can_always_sample_nothing():
     with pytest.raises(ValueError, match=r"1\.\.128 entries, got 0"):
-        search.ActionTable(())
+        search.cats.ActionTable(())
     with pytest.raises(ValueError, match=r"1\.\.128 entries, got 129"):
-        search.ActionTable((FINE,) * 129)
+        search.cats.ActionTable((FINE,) * 129)
     with pytest.raises(ValueError, match="num_extra = 0"):
-        search.ActionTable(((1, 1, 1.0, 1.0, 0),))
+        search.cats.ActionTable(((1, 1, 1.0, 1.0, 0),))
 
 
 def test_default_table_is_the_product_of_its_axes():
-    table = search.ActionTable.product()
+    table = search.cats.ActionTable.product()
     axes = (0, 1, 2, 4, 8), (1, 2, 4), (0.6, 1.0, 1.4), (0.9, 1.0), (0,)
     assert table.rows == tuple(itertools.product(*axes))
-    assert hash(table) == hash(search.ActionTable.product())
+    assert hash(table) == hash(search.cats.ActionTable.product())
     action = table.lookup(i32([0, 89, 31]))
     for name, column in zip(action.__dataclass_fields__, range(5), strict=True):
         expected = [table.rows[row][column] for row in (0, 89, 31)]
@@ -368,7 +374,7 @@ def test_default_table_is_the_product_of_its_axes():
 
 
 def test_named_tables_vary_what_their_names_say():
-    tables = search.ACTION_TABLES
+    tables = search.cats.ACTION_TABLES
     assert {name: len(table) for name, table in tables.items()} == {
         "temperature": 30,
         "narrow": 5,
@@ -391,10 +397,10 @@ def test_named_tables_vary_what_their_names_say():
         "top-p": (3, 2, 1),
         "top-k": (2, 2, 2),
     }
-    assert tables["temperature"] == search.CATS.actions
-    assert tables["narrow"] == search.CATS_TOKENS.actions
-    assert tables["ask"] == search.SELECTIVE.actions
-    assert tables["top-p"] == search.PAPER.actions == search.ActionTable.product()
+    assert tables["temperature"] == search.cats.CATS.actions
+    assert tables["narrow"] == search.cats.CATS_TOKENS.actions
+    assert tables["ask"] == search.cats.SELECTIVE.actions
+    assert tables["top-p"] == search.cats.PAPER.actions == search.cats.ActionTable.product()
     for name, table in tables.items():
         assert len(set(table.rows)) == len(table) <= cats_actions.MAX_ACTIONS
         extra = {row[0] for row in table.rows}
@@ -405,13 +411,13 @@ def test_named_tables_vary_what_their_names_say():
     assert tables["ask"].rows[tables["ask"].retry] == (1, 1, 1.0, 1.0, 0)
     sampling = itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20))
     stops = {(0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)}
-    assert set(search.action_table("top-k").rows) == stops | set(sampling)
+    assert set(search.cats.action_table("top-k").rows) == stops | set(sampling)
     with pytest.raises(ValueError, match="unknown action table 'paper': choose one of temperature"):
-        search.action_table("paper")
+        search.cats.action_table("paper")
 
 
 def test_what_samples_nothing_has_no_sampling_settings():
-    table = search.ActionTable(
+    table = search.cats.ActionTable(
         ((0, 1, 1.4, 0.5, 7), (1, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (2, 2, 0.6, 0.9, 5))
     )
     assert table.sampling_settings() == (search.Sampling(1.0), search.Sampling(0.6, 0.9, 5))
@@ -419,24 +425,24 @@ def test_what_samples_nothing_has_no_sampling_settings():
 
 @pytest.mark.parametrize("available", [-3, 0, 1, 3, 7, 8, 100])
 def test_legal_actions_are_those_that_can_be_afforded(available):
-    table = search.ActionTable.product()
+    table = search.cats.ActionTable.product()
     expected = [row[0] <= max(available, 0) for row in table.rows]
     np.testing.assert_array_equal(table.legal(jnp.int32(available)), expected)
 
 
 def test_policies_only_take_legal_actions(key):
     legal = jnp.asarray([False, True, False, True])
-    observation = search.Observation(
-        features=jnp.zeros((200, len(search.FEATURE_NAMES)), jnp.float32),
+    observation = search.cats.Observation(
+        features=jnp.zeros((200, len(search.cats.FEATURE_NAMES)), jnp.float32),
         legal=legal,
         deciding=jnp.ones(200, bool),
         state=search.init(jnp.int32(0), strategy=search.beam(), num_candidates=200, max_depth=1),
     )
-    action, log_prob = search.random_policy((), key, observation)
+    action, log_prob = search.cats.random_policy((), key, observation)
     assert set(action.tolist()) == {1, 3}
     np.testing.assert_allclose(log_prob, math.log(0.5), rtol=1e-6)
     for wanted, taken in ((3, 3), (2, 1)):  # an illegal one gives way to the first legal one
-        action, log_prob = search.constant_policy(jnp.int32(wanted), key, observation)
+        action, log_prob = search.cats.constant_policy(jnp.int32(wanted), key, observation)
         assert set(action.tolist()) == {taken}
         assert not log_prob.any()
 
@@ -489,19 +495,19 @@ def test_init_needs_a_depth_capacity_for_a_traced_depth():
 
 
 BAD_OPTIONS = [
-    (lambda: search.beam(factor=0), "factor must be >= 1, got 0"),
+    (lambda: search.beam(expansion=0), "expansion must be >= 1, got 0"),
     (lambda: search.best_of_n(vote="loudest"), "unknown answer rule 'loudest'"),
-    (lambda: search.dvts(path_score="median"), "unknown aggregation 'median'"),
-    (lambda: search.CatsConfig(rounds=0), "rounds must be >= 1, got 0"),
-    (lambda: search.CatsConfig(num_base=0), "num_base must be >= 1, got 0"),
-    (lambda: search.CatsConfig(score_base=False), "score_base=False needs calibrated=True"),
+    (lambda: search.methods.dvts(path_score="median"), "unknown aggregation 'median'"),
+    (lambda: search.cats.CatsConfig(rounds=0), "rounds must be >= 1, got 0"),
+    (lambda: search.cats.CatsConfig(num_base=0), "num_base must be >= 1, got 0"),
+    (lambda: search.cats.CatsConfig(score_base=False), "score_base=False needs calibrated=True"),
     (
-        lambda: search.CatsConfig(charge="steps"),
-        "charge must be 'candidates' or 'tokens', got 'steps'",
+        lambda: search.cats.CatsConfig(cost_unit="steps"),
+        "cost_unit must be 'candidates' or 'tokens', got 'steps'",
     ),
-    (lambda: search.CatsConfig(factor=0), "factor must be >= 1, got 0"),
-    (lambda: search.CatsConfig(vote="loudest"), "unknown answer rule 'loudest'"),
-    (lambda: search.CatsConfig(path_score="median"), "unknown aggregation 'median'"),
+    (lambda: search.cats.CatsConfig(expansion=0), "expansion must be >= 1, got 0"),
+    (lambda: search.cats.CatsConfig(vote="loudest"), "unknown answer rule 'loudest'"),
+    (lambda: search.cats.CatsConfig(path_score="median"), "unknown aggregation 'median'"),
     (lambda: search.Sampling(temperature=-1.0), "temperature must be >= 0, got -1.0"),
     (lambda: search.Sampling(temperature=math.nan), "temperature must be >= 0, got nan"),
     (lambda: search.Sampling(top_p=0.0), r"top_p must be in \(0, 1\], got 0.0"),
@@ -516,8 +522,8 @@ def test_a_bad_option_is_named(build, message):
 
 
 def test_equal_options_give_the_same_strategy():
-    assert search.beam(factor=4) is search.beam(factor=4)
-    assert search.beam(factor=4) is not search.beam(factor=2)
+    assert search.beam(expansion=4) is search.beam(expansion=4)
+    assert search.beam(expansion=4) is not search.beam(expansion=2)
 
 
 def test_a_capacity_is_the_smallest_that_holds_the_rows():

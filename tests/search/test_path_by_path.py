@@ -46,12 +46,12 @@ def play(strategy, num_candidates, *, lucky=0.2, seed=3):
 
 def test_a_larger_confidence_asks_for_more_paths():
     few, some, all_paths = (
-        play(search.adaptive_consistency(confidence=confidence), 16).spent.mean()
+        play(search.methods.adaptive_consistency(confidence=confidence), 16).spent.mean()
         for confidence in (0.7, 0.95, 0.999999)
     )
     assert few < 0.7 * some < 0.7 * all_paths
     # Four equal answers are enough for .95: 1 - 2^-5 = .969, and three are not.
-    assert search.adaptive_consistency().sampling == (search.Sampling(),)
+    assert search.methods.adaptive_consistency().sampling == (search.Sampling(),)
 
 
 def test_adaptive_consistency_stops_after_four_equal_answers():
@@ -61,9 +61,9 @@ def test_adaptive_consistency_stops_after_four_equal_answers():
 
 
 def test_thresholds_that_never_hold_give_best_of_n_in_turn():
-    final = play(search.sequential_best_of_n(stop=2.0), 8)
+    final = play(search.methods.sequential_best_of_n(stop=2.0), 8)
     assert (final.memory.begun == 8).all()
-    stopped = play(search.sequential_best_of_n(stop=0.0), 8)
+    stopped = play(search.methods.sequential_best_of_n(stop=0.0), 8)
     answered = (stopped.finished.valid & (stopped.finished.answer >= 0)).any(axis=1)
     assert (stopped.memory.begun[answered] < 8).any()
     # A search stops at its first answer.
@@ -71,8 +71,8 @@ def test_thresholds_that_never_hold_give_best_of_n_in_turn():
 
 
 def test_bad_paths_are_given_up_but_not_the_last():
-    patient = play(search.sequential_best_of_n(stop=2.0), 8)
-    strict = play(search.sequential_best_of_n(stop=2.0, abort=1.1), 8)
+    patient = play(search.methods.sequential_best_of_n(stop=2.0), 8)
+    strict = play(search.methods.sequential_best_of_n(stop=2.0, abort=1.1), 8)
     assert strict.spent.mean() < 0.5 * patient.spent.mean()
     # With a threshold that no path reaches, all but the last are given up at their first step.
     assert (strict.finished.valid.sum(axis=1) <= 1).all()
@@ -81,7 +81,7 @@ def test_bad_paths_are_given_up_but_not_the_last():
 
 
 def test_only_the_first_path_is_greedy():
-    strategy = search.sequential_best_of_n(stop=2.0, greedy_first=True)
+    strategy = search.methods.sequential_best_of_n(stop=2.0, greedy_first=True)
     assert strategy.sampling == (search.Sampling(temperature=0.0), search.Sampling())
     state = search.init(jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=3, capacity=4)
     later = state.replace(memory=state.memory.replace(begun=jnp.int32(2)))
@@ -93,7 +93,7 @@ def test_only_the_first_path_is_greedy():
 
 def test_the_window_that_agrees_answers_against_more_votes():
     """Three windows of two: 7 and 8, 7 and 9, then 5 and 5."""
-    strategy = search.early_stopping_consistency(window=2)
+    strategy = search.methods.early_stopping_consistency(window=2)
     state = search.init(jnp.int32(0), strategy=strategy, num_candidates=8, max_depth=3, capacity=16)
     rows = jnp.arange(16)
     answers = jnp.zeros(16, jnp.int32).at[:5].set(jnp.asarray([7, 8, 7, 9, 7]))
@@ -125,7 +125,7 @@ def test_the_window_that_agrees_answers_against_more_votes():
     ],
 )
 def test_the_worse_half_is_dropped_when_memory_is_full(memory_tokens, ended, stay, ranked):
-    strategy = search.speculative_rejection(memory_tokens=memory_tokens)
+    strategy = search.methods.speculative_rejection(memory_tokens=memory_tokens)
     state = search.init(
         jnp.int32(0), strategy=strategy, num_candidates=16, max_depth=3, capacity=16
     )
@@ -156,10 +156,10 @@ def test_the_worse_half_is_dropped_when_memory_is_full(memory_tokens, ended, sta
 @pytest.mark.parametrize("options", [{"stop": -0.1}, {"abort": -1.0}, {"stop": float("nan")}])
 def test_thresholds_are_checked(options):
     with pytest.raises(ValueError, match="must be a path score >= 0"):
-        search.sequential_best_of_n(**options)
+        search.methods.sequential_best_of_n(**options)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 1.0, float("nan")])
 def test_confidence_is_checked(confidence):
     with pytest.raises(ValueError, match=r"confidence must be in \(0\.5, 1\)"):
-        search.adaptive_consistency(confidence=confidence)
+        search.methods.adaptive_consistency(confidence=confidence)

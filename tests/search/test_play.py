@@ -15,9 +15,11 @@ from search import bank, simulation
 CAPACITY = 8
 DEPTH_CAPACITY = DEPTH + 2  # no search uses the last two steps
 STRATEGIES = {
-    "beam": search.beam(factor=2),
-    "mcts": search.mcts(branching=3, max_nodes=64),
-    "cats": search.cats(search.random_policy, search.CatsConfig(rounds=2, factor=2)),
+    "beam": search.beam(expansion=2),
+    "mcts": search.methods.mcts(branching=3, max_nodes=64),
+    "cats": search.cats.cats(
+        search.cats.random_policy, search.cats.CatsConfig(rounds=2, expansion=2)
+    ),
 }
 # One has ended before it begins; the others end in different steps.
 NUM_CANDIDATES = (8, 8, 3, 6)

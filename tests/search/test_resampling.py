@@ -85,7 +85,7 @@ def at_the_second_step(scores, strategy, num_candidates):
     ],
 )
 def test_particles_are_drawn_by_the_odds_of_their_scores(scores, shares):
-    strategy = search.particle_filtering()
+    strategy = search.methods.particle_filtering()
     state = at_the_second_step(scores, strategy, 32)
     plans = jax.jit(jax.vmap(lambda key: strategy.plan((), key, state)[0].num_samples))(
         jax.random.split(jax.random.key(1), 500)
@@ -98,7 +98,7 @@ def test_particles_are_drawn_by_the_odds_of_their_scores(scores, shares):
 
 def test_a_finished_particle_is_lost_or_stands_twice():
     """Two particles, of which the finished one has nearly no weight, and then nearly all of it."""
-    strategy = search.particle_filtering()
+    strategy = search.methods.particle_filtering()
     state = at_the_second_step([0.5], strategy, 2)
     for score, copies in ((0.0, 0), (1.0, 2)):
         finished = state.finished.replace(
@@ -117,7 +117,7 @@ def test_a_finished_particle_is_lost_or_stands_twice():
 
 
 def test_the_sampled_answer_is_drawn_by_weight():
-    strategy = search.particle_filtering(vote="sampled", weight_temperature=2.0)
+    strategy = search.methods.particle_filtering(vote="sampled", weight_temperature=2.0)
     state = at_the_second_step([0.5, 0.9], strategy, 2)
     finished = state.frontier.replace(answer=jnp.arange(64))
 
@@ -158,7 +158,7 @@ def test_a_lone_particle_keeps_its_weight():
 
 
 def test_confident_particles_are_drawn_by_the_likelihood_of_their_tokens():
-    strategy = search.particle_filtering(weight_source="confidence")
+    strategy = search.methods.particle_filtering(weight_source="confidence")
     assert strategy.needs_log_probs
     assert not strategy.uses_scores
     state = at_the_second_step([0.9, 0.1], strategy, 32)
@@ -173,7 +173,7 @@ def test_confident_particles_are_drawn_by_the_likelihood_of_their_tokens():
     copies = np.asarray(plans(jax.random.split(jax.random.key(1), 500))).sum(axis=0)
     assert abs(copies[0] / copies.sum() - 0.8) < 5 * math.sqrt(0.8 * 0.2 / copies.sum())
     for vote in ("best", "weighted"):
-        answers = search.particle_filtering(weight_source="confidence", vote=vote).answer
+        answers = search.methods.particle_filtering(weight_source="confidence", vote=vote).answer
         assert int(answers((), frontier, state.context, strategy.aggregation)) == 0
 
 
@@ -192,7 +192,7 @@ def test_confident_particles_are_drawn_by_the_likelihood_of_their_tokens():
     ],
 )
 def test_rebase_shares_the_places_as_the_authors_do(scores, places, children):
-    strategy = search.rebase()
+    strategy = search.methods.rebase()
     state = at_the_second_step(scores, strategy, places)
     request, _ = strategy.plan((), jax.random.key(0), state)
     assert np.asarray(request.num_samples)[: len(scores)].tolist() == children
@@ -219,38 +219,47 @@ def test_rebase_gives_away_all_places(scores, valid, places, balance):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: search.particle_filtering(weight_temperature=0.0), "weight_temperature must be"),
         (
-            lambda: search.particle_filtering(resampling="x"),
+            lambda: search.methods.particle_filtering(weight_temperature=0.0),
+            "weight_temperature must be",
+        ),
+        (
+            lambda: search.methods.particle_filtering(resampling="x"),
             "unknown resampling 'x': choose one of",
         ),
-        (lambda: search.particle_filtering(vote="x"), "unknown answer rule 'x'"),
-        (lambda: search.rebase(balance=0.0), "balance must be > 0"),
+        (lambda: search.methods.particle_filtering(vote="x"), "unknown answer rule 'x'"),
+        (lambda: search.methods.rebase(balance=0.0), "balance must be > 0"),
         (
-            lambda: search.particle_filtering(tempering="x"),
+            lambda: search.methods.particle_filtering(tempering="x"),
             "unknown tempering 'x': choose one of none, ess, entropy, base",
         ),
         (
-            lambda: search.particle_filtering(weight_source="x"),
+            lambda: search.methods.particle_filtering(weight_source="x"),
             "unknown weight_source 'x': choose one of prm, confidence",
         ),
         (
-            lambda: search.particle_filtering(ess_threshold=0.0),
+            lambda: search.methods.particle_filtering(ess_threshold=0.0),
             r"ess_threshold must be in \(0, 1\], got 0.0",
         ),
         (
-            lambda: search.particle_filtering(early_phase=1.5),
+            lambda: search.methods.particle_filtering(early_phase=1.5),
             r"early_phase must be in \(0, 1\], got 1.5",
         ),
-        (lambda: search.particle_gibbs(num_iterations=0), "num_iterations must be >= 1, got 0"),
-        (lambda: search.particle_gibbs(weight_temperature=0.0), "weight_temperature must be > 0"),
-        (lambda: search.early_stopping_consistency(window=0), "window must be >= 1, got 0"),
         (
-            lambda: search.speculative_rejection(rejection=1.0),
+            lambda: search.methods.particle_gibbs(num_iterations=0),
+            "num_iterations must be >= 1, got 0",
+        ),
+        (
+            lambda: search.methods.particle_gibbs(weight_temperature=0.0),
+            "weight_temperature must be > 0",
+        ),
+        (lambda: search.methods.early_stopping_consistency(window=0), "window must be >= 1, got 0"),
+        (
+            lambda: search.methods.speculative_rejection(rejection=1.0),
             r"rejection must be in \[0, 1\), got 1.0",
         ),
         (
-            lambda: search.speculative_rejection(memory_tokens=-1),
+            lambda: search.methods.speculative_rejection(memory_tokens=-1),
             "memory_tokens must be >= 0, got -1",
         ),
     ],

@@ -12,7 +12,7 @@ import search
 from learners import losses
 
 ROWS, SLOTS = 4, 4
-STRATEGY = search.beam(factor=2)
+STRATEGY = search.beam(expansion=2)
 ROOT = {"id": jnp.int32(0), "latent": jnp.zeros(3)}
 COMMIT = functools.partial(search.commit, strategy=STRATEGY)
 

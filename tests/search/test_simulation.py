@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import search
 from search import simulation
-from search.check_expand import check_expand_fn, check_expansion
 from search.children import children_of
+from search.expand_contract import check_expand_fn, check_expansion
 from search.simulation import draws
 
 CAPACITY = 32

@@ -19,7 +19,7 @@ from cats_jax.specs.calibrations import (
 )
 from cats_jax.specs.recipe import load_recipe
 from cats_jax.training.train import check_calibration, configure
-from search.strategy.cats import features as cats_features
+from search.cats import features as cats_features
 
 
 def write(path, rows):
@@ -103,10 +103,12 @@ def test_a_controller_that_sees_the_calibration_needs_one(tmp_path, monkeypatch)
     rule = {"name": "cats_rule", "feature": "calibration_slope", "threshold": 1, "sample": ACTION}
     with pytest.raises(BadInputError, match="has no calibration"):
         grid(recipe(tmp_path, strategies=[rule]))
-    blind = dataclasses.replace(search.CATS, excluded_features=cats_features.CALIBRATION_FEATURES)
+    blind = dataclasses.replace(
+        search.cats.CATS, excluded_features=cats_features.CALIBRATION_FEATURES
+    )
     policy = learners.make_policy(learners.make_actor(len(blind.actions)).apply, "argmax")
-    assert search.cats(policy, search.CATS).needs_calibration
-    strategy = search.cats(policy, blind)
+    assert search.cats.cats(policy, search.cats.CATS).needs_calibration
+    strategy = search.cats.cats(policy, blind)
     monkeypatch.setattr(
         "cats_jax.evaluation.cells.build_strategy", lambda *_: SearchMethod(strategy)
     )

@@ -24,7 +24,7 @@ _RECIPE = {
     "prms": [{"path": "exact", "label": "e", "path_score": "last"}, "sparse"],
     "strategies": [
         "greedy",
-        {"name": "beam", "label": "b", "factor": 2},
+        {"name": "beam", "label": "b", "expansion": 2},
         {"name": "cats", "checkpoint": "cats", "mode": "argmax", "price": 0.1},
         {"name": "cats_rule", "threshold": 0.6, "sample": {"num_extra": 8}},
     ],

@@ -19,7 +19,7 @@ CERTIFIED: dict[str, Any] = {
     "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
     "prms": ["exact"],
     "calibration": "weak",
-    "strategies": ["majority", {"name": "beam", "label": "two", "width": 2}],
+    "strategies": ["majority", {"name": "beam", "label": "two", "beam_width": 2}],
     "num_candidates": [4, 8],
     "questions": {"world": "test", "count": 40},
 }

@@ -32,14 +32,14 @@ class Rules:
             early_stopping_consistency, deepconf_online or sequential_halving.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
-        factor: width K = max(1, N // factor) where the kind has one (MCTS: its branching; particle
-            Gibbs: its iterations).
+        expansion: width K = max(1, N // expansion) where the kind has one (MCTS: its branching;
+            particle Gibbs: its iterations).
         rounds: R of CATS; num_base, actions, excluded: of CATS too.
         weights: of cost, margin and best score in the reward.
         calibrated: scores of the pool are seen as P(step right).
         score_base: base children have a score.
-        ask_below: P(step right) below which a node asks for a score of its base child, in a round
-            of its own; least_weight: and only of a PRM whose calibration trusts it so much.
+        prm_threshold: P(step right) below which a node asks for a score of its base child, in a
+            round of its own; min_prm_weight: and only of a PRM whose calibration trusts it so much.
         enough: confidence of adaptive consistency, path score that ends sequential best-of-N.
         abort: path score below which sequential best-of-N gives a path up.
         max_nodes: most nodes of the tree of MCTS.
@@ -57,7 +57,7 @@ class Rules:
     kind: str
     path_score: str = "min"
     vote: str = "best"
-    factor: int = 4
+    expansion: int = 4
     rounds: int = 0
     num_base: int = 2
     actions: tuple[tuple[int, int, float, float, int], ...] = ()
@@ -67,8 +67,8 @@ class Rules:
     exploration: float = 1.0
     calibrated: bool = False
     score_base: bool = True
-    ask_below: float | None = None
-    least_weight: float = 0.0
+    prm_threshold: float | None = None
+    min_prm_weight: float = 0.0
     enough: float = 0.0
     abort: float = 0.0
     max_nodes: int = 1024
@@ -94,11 +94,11 @@ class Rules:
 
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
-            return num_candidates * max_depth // self.factor + max_depth
+            return num_candidates * max_depth // self.expansion + max_depth
         if self.kind == "litesearch":
             return min(num_candidates * max_depth, max_depth + self.limit)
         if self.kind == "particle_gibbs":
-            return self.factor * max_depth
+            return self.expansion * max_depth
         if self.kind == "early_stopping_consistency":
             return math.ceil(num_candidates / self.window) * max_depth
         if self.kind == "deepconf_online":
@@ -119,7 +119,7 @@ class Rules:
     def num_phases(self) -> int:
         if self.kind == "litesearch":
             return 2
-        asking = 0 if self.ask_below is None else 1
+        asking = 0 if self.prm_threshold is None else 1
         return 1 + asking + self.rounds if self.kind == "cats" else 1
 
     def width(self, num_candidates: int) -> int:
@@ -130,7 +130,7 @@ class Rules:
         return self.beam_width(num_candidates)
 
     def beam_width(self, num_candidates: int) -> int:
-        return max(1, num_candidates // self.factor)
+        return max(1, num_candidates // self.expansion)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -517,7 +517,7 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind in _WHOLE:
         return [candidates if state["step"] == 0 else 1] * slots
     if rules.kind == "step_level_beam":
-        each = min(rules.factor, candidates)
+        each = min(rules.expansion, candidates)
         return [each * state["width"] if state["step"] == 0 else each] * slots
     if (rules.kind == "vg_search" and not _verifies(rules, state)) or state["steps_left"] > 0:
         return [1] * slots
@@ -527,7 +527,7 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind in ("beam", "dvts", "vg_search"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
-        return [1 if state["completes"] else min(rules.factor, candidates)] * slots
+        return [1 if state["completes"] else min(rules.expansion, candidates)] * slots
     places = state["width"] - len(state["finished"])
     scores = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
     if rules.kind == "proportional_resampling":
@@ -643,9 +643,9 @@ def _decide(
             state["open"][slot] = wanted[-1] > 0
             continue
         features = node_features(rules, judged, slot)
-        if rules.ask_below is not None and features["scored_share"] == 0.0:
-            doubt = features["step_best"] < rules.ask_below
-            trusted = features["prm_weight"] >= rules.least_weight
+        if rules.prm_threshold is not None and features["scored_share"] == 0.0:
+            doubt = features["step_best"] < rules.prm_threshold
+            trusted = features["prm_weight"] >= rules.min_prm_weight
             asks[slot] = doubt and trusted and left > 0
             wanted.append(int(asks[slot]))
             state["open"][slot] = asks[slot]
@@ -731,7 +731,7 @@ def node_features(rules: Rules, state: dict[str, Any], slot: int) -> dict[str, f
         "likelihood_seen": min(sum(likelihoods.values()), 1.0),
         "scored_share": sum(state["pool"][row]["unread"] == 0 for row in rows) / max(len(rows), 1),
         "unread": _log_count(frontier[slot]["unread"]),
-        "prm_rate": math.log2(1 + state["prm_features"][8]) / 4,
+        "prm_token_cost": math.log2(1 + state["prm_features"][8]) / 4,
         "step_best": state["pool"][rows[0]]["scores"][-1] if rows else 0.0,
         "prm_weight": state["prm_features"][3]
         / max(abs(state["prm_features"][3]) + abs(state["prm_features"][5]), 1e-6),
@@ -1022,7 +1022,7 @@ def _iterate(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]],
     elif reference is not None:
         finished.insert(0, reference)
     particles = finished + [state["pool"][row] for row in ends]
-    more = state["iteration"] + 1 < rules.factor and state["width"] > 1
+    more = state["iteration"] + 1 < rules.expansion and state["width"] > 1
     if not grows and more and particles and not spent:
         weights = odds([_weighed(rules, path) for path in particles])
         state["finished"] = [particles[drawn(state["uniform"], weights)]]
@@ -1141,7 +1141,7 @@ def _grow_tree(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]
         return paths, going_on + done
     leaves, steps_left = sum(node["leaf"] for node in tree), state["max_steps"] - state["step"] - 1
     _settle(rules, state, len(tree), leaves, places, steps_left)
-    each = min(rules.factor, state["num_candidates"])
+    each = min(rules.expansion, state["num_candidates"])
     most = places if state["completes"] else min(places, state["num_candidates"] // each)
     reached = []
     for _ in range(most):
@@ -1159,7 +1159,7 @@ def _settle(
     rules: Rules, state: dict[str, Any], size: int, leaves: int, places: int, steps_left: int
 ) -> None:
     """Whether another simulation would leave too little to take `places` paths to their ends."""
-    each = min(rules.factor, state["num_candidates"])
+    each = min(rules.expansion, state["num_candidates"])
     grown = min(leaves, places, state["num_candidates"] // each) * each
     rest = places * (state["max_depth"] - 1)
     if (

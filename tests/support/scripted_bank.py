@@ -10,7 +10,7 @@ import search
 from cats_jax.bank import build
 from cats_jax.bank.recipe import BankRecipe
 from cats_jax.bank.types import Allocation, Draws
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 
 MAX_DEPTH = 6
@@ -54,6 +54,6 @@ def collected(folder, count=6, *, models=None, block_size=2, **changes):
         recipe(folder, count, **changes),
         models or ScriptedModels(),
         pathlib.Path(folder) / "bank",
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
         block_size=block_size,
     )

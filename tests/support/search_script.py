@@ -219,7 +219,7 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
 
 
 def policy(
-    params: Any, key: jax.Array, observation: search.Observation
+    params: Any, key: jax.Array, observation: search.cats.Observation
 ) -> tuple[jax.Array, jax.Array]:
     """Each slot's scripted action, or the next legal one behind it."""
     legal = observation.legal
@@ -336,8 +336,8 @@ def world(case: Case, exact: bool = True) -> oracle.World:
 def _cats(
     rounds: int, path_score: str = "min", **options: Any
 ) -> tuple[search.Strategy, oracle.Rules]:
-    config = search.CatsConfig(
-        rounds=rounds, path_score=path_score, actions=search.ActionTable(ACTIONS), **options
+    config = search.cats.CatsConfig(
+        rounds=rounds, path_score=path_score, actions=search.cats.ActionTable(ACTIONS), **options
     )
     rules = oracle.Rules(
         "cats",
@@ -349,10 +349,10 @@ def _cats(
         excluded=config.excluded_features,
         calibrated=config.calibrated,
         score_base=config.score_base,
-        ask_below=config.ask_below,
-        least_weight=config.least_weight,
+        prm_threshold=config.prm_threshold,
+        min_prm_weight=config.min_prm_weight,
     )
-    return search.cats(policy, config), rules
+    return search.cats.cats(policy, config), rules
 
 
 EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
@@ -365,66 +365,66 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     ),
     "beam": (search.beam(), oracle.Rules("beam")),
     "beam_mean": (
-        search.beam(factor=2, path_score="mean"),
-        oracle.Rules("beam", "mean", factor=2),
+        search.beam(expansion=2, path_score="mean"),
+        oracle.Rules("beam", "mean", expansion=2),
     ),
-    "dvts": (search.dvts(), oracle.Rules("dvts")),
+    "dvts": (search.methods.dvts(), oracle.Rules("dvts")),
     "step_level_beam": (
-        search.step_level_beam(n_generate_sample=3),
-        oracle.Rules("step_level_beam", "last", factor=3, unique=True),
+        search.methods.step_level_beam(n_generate_sample=3),
+        oracle.Rules("step_level_beam", "last", expansion=3, unique=True),
     ),
-    "vg_search": (search.vg_search(), oracle.Rules("vg_search", "last", granularity=2)),
+    "vg_search": (search.methods.vg_search(), oracle.Rules("vg_search", "last", granularity=2)),
     "lookahead": (
-        search.lookahead(lookahead=2),
+        search.methods.lookahead(lookahead=2),
         oracle.Rules("lookahead", "last", lookahead=2),
     ),
     "particle_filtering": (
-        search.particle_filtering(),
+        search.methods.particle_filtering(),
         oracle.Rules("particle_filtering", "last"),
     ),
     "particle_filtering_confident": (
-        search.particle_filtering(weight_source="confidence", tempering="ess"),
+        search.methods.particle_filtering(weight_source="confidence", tempering="ess"),
         oracle.Rules("particle_filtering", "last", confident=True, tempering="ess"),
     ),
     "particle_gibbs": (
-        search.particle_gibbs(num_iterations=3),
-        oracle.Rules("particle_gibbs", "last", factor=3),
+        search.methods.particle_gibbs(num_iterations=3),
+        oracle.Rules("particle_gibbs", "last", expansion=3),
     ),
     "proportional_resampling": (
-        search.proportional_resampling(),
+        search.methods.proportional_resampling(),
         oracle.Rules("proportional_resampling", "last", "weighted"),
     ),
-    "rebase": (search.rebase(), oracle.Rules("rebase", "last", "weighted")),
+    "rebase": (search.methods.rebase(), oracle.Rules("rebase", "last", "weighted")),
     "mcts": (
-        search.mcts(branching=3, max_nodes=96),
-        oracle.Rules("mcts", vote="weighted", factor=3, max_nodes=96),
+        search.methods.mcts(branching=3, max_nodes=96),
+        oracle.Rules("mcts", vote="weighted", expansion=3, max_nodes=96),
     ),
     "litesearch": (
-        search.litesearch(limit=30),
+        search.methods.litesearch(limit=30),
         oracle.Rules("litesearch", "last", limit=30),
     ),
     "adaptive_consistency": (
-        search.adaptive_consistency(confidence=0.8),
+        search.methods.adaptive_consistency(confidence=0.8),
         oracle.Rules("adaptive_consistency", vote="majority", enough=0.8),
     ),
     "early_stopping_consistency": (
-        search.early_stopping_consistency(window=3),
+        search.methods.early_stopping_consistency(window=3),
         oracle.Rules("early_stopping_consistency", vote="majority", window=3),
     ),
     "speculative_rejection": (
-        search.speculative_rejection(memory_tokens=60),
+        search.methods.speculative_rejection(memory_tokens=60),
         oracle.Rules("speculative_rejection", "last", memory_tokens=60),
     ),
     "sequential_halving": (
-        search.sequential_halving(path_score="mean"),
+        search.methods.sequential_halving(path_score="mean"),
         oracle.Rules("sequential_halving", "mean"),
     ),
     "deepconf_online": (
-        search.deepconf_online(warmup_traces=5, confidence_percentile=75.0, window_size=9),
+        search.methods.deepconf_online(warmup_traces=5, confidence_percentile=75.0, window_size=9),
         oracle.Rules("deepconf_online", vote="certainty", warmup=5, share=0.25, window=9),
     ),
     "sequential_best_of_n": (
-        search.sequential_best_of_n(
+        search.methods.sequential_best_of_n(
             stop=0.875, abort=0.5, greedy_first=True, path_score="mean", vote="weighted"
         ),
         oracle.Rules("sequential_best_of_n", "mean", "weighted", enough=0.875, abort=0.5),
@@ -450,8 +450,8 @@ PRODUCT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         excluded_features=("scored_share", "step_best"),
         calibrated=True,
         score_base=False,
-        ask_below=0.6,
-        least_weight=0.7,
+        prm_threshold=0.6,
+        min_prm_weight=0.7,
     ),
     "beam_calibrated": (
         search.beam(path_score="product", calibrated=True),
@@ -511,7 +511,7 @@ def recorder_of(strategy: search.Strategy) -> search.Recorder:
             init=lambda state: (),
             record=lambda memory, tick: (memory, Record(tick.output, ())),
         )
-    decisions = search.decision_recorder(strategy.config.reward.discount)
+    decisions = search.cats.decision_recorder(strategy.config.reward.discount)
 
     def record(memory: Any, tick: search.Tick) -> tuple[Any, Record]:
         memory, recorded = decisions.record(memory, tick)
@@ -733,7 +733,7 @@ def _assert_sampling(
     np.testing.assert_array_equal(chosen, action[2:])
 
 
-def assert_transitions(actual: search.Transition, expected: list[dict[str, Any]]) -> None:
+def assert_transitions(actual: search.cats.Transition, expected: list[dict[str, Any]]) -> None:
     """The rows of weight 1, in order."""
     weight = np.asarray(actual.weight_t)
     assert set(weight.tolist()) <= {0.0, 1.0}
@@ -749,9 +749,9 @@ def assert_transitions(actual: search.Transition, expected: list[dict[str, Any]]
 def feature_row(features: dict[str, float] | None) -> list[float]:
     """A feature vector in the order of the code; None is zeros."""
     if features is None:
-        return [0.0] * len(search.FEATURE_NAMES)
-    assert set(features) == set(search.FEATURE_NAMES)
-    return [features[name] for name in search.FEATURE_NAMES]
+        return [0.0] * len(search.cats.FEATURE_NAMES)
+    assert set(features) == set(search.cats.FEATURE_NAMES)
+    return [features[name] for name in search.cats.FEATURE_NAMES]
 
 
 def _assert_paths(
@@ -772,7 +772,7 @@ def _assert_paths(
     assert_equal(f"{name}.embedding.latent", actual.embedding["latent"], latents)
 
 
-def _assert_pending(actual: search.Decision, expected: list[dict[str, Any] | None]) -> None:
+def _assert_pending(actual: search.cats.Decision, expected: list[dict[str, Any] | None]) -> None:
     valid = np.asarray(actual.valid)
     filled = list(expected) + [None] * (len(valid) - len(expected))
     assert_equal("pending.valid", valid, [decision is not None for decision in filled])
@@ -782,7 +782,7 @@ def _assert_pending(actual: search.Decision, expected: list[dict[str, Any] | Non
 
 
 def _assert_decision(
-    name: str, actual: search.Decision, slot: int, expected: dict[str, Any]
+    name: str, actual: search.cats.Decision, slot: int, expected: dict[str, Any]
 ) -> None:
     num_extra, num_retain = ACTIONS[expected["action"]][:2]
     expected = {**expected, "num_extra": num_extra, "num_retain": num_retain}

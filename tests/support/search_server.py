@@ -10,7 +10,7 @@ import httpx
 import openai
 from letters import LetterPolicy
 
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.server.app import make_app
@@ -180,4 +180,4 @@ def letters(policy=None, *, ignore_sampling=(), **recipe) -> Loaded:
         ignore_sampling=ignore_sampling,
     )
     policy = LetterPolicy(5) if policy is None else policy
-    return Loaded(offer, policy, TextScorer(), BoxedIntegerJudge())
+    return Loaded(offer, policy, TextScorer(), BoxedIntegerGrader())

@@ -17,7 +17,7 @@ import search
 from cats_jax import cli
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live import ticks
 from cats_jax.live.seeds import stable_seed
 from cats_jax.live.slot_states import SlotStates
@@ -55,7 +55,7 @@ def collected(folder, *, models=None, **changes):
         recipe(folder, **changes),
         models or ScriptedModels(),
         pathlib.Path(folder) / "out",
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
         block_size=4,
     )
 
@@ -97,7 +97,7 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, m
     """What the core's recorder emits, tick by tick, against the table's predecessors and ends."""
     emitted, pending = [], {}
     observe, commit = ticks._observe, SlotStates.commit
-    recorder = search.decision_recorder(search.CATS.reward.discount)
+    recorder = search.cats.decision_recorder(search.cats.CATS.reward.discount)
 
     @jax.jit
     @jax.vmap
@@ -128,7 +128,7 @@ def test_the_transitions_are_those_of_the_core(tmp_path, monkeypatch, changes, m
     monkeypatch.setattr(ticks, "_observe", with_output)
     monkeypatch.setattr(SlotStates, "commit", catch)
     # A configuration of its own: programs compiled by other tests report no outputs.
-    strategies = [{**PLAIN, "factor": 3, **changes}]
+    strategies = [{**PLAIN, "expansion": 3, **changes}]
     decisions = collect.load_decisions(
         collected(tmp_path, strategies=strategies, num_candidates=[16], models=models)
     )
@@ -207,7 +207,7 @@ def test_rewards_and_outcomes_vary(decisions):
     assert 0 < decisions.columns["correct"].mean() < 1
     assert np.ptp(decisions.columns["reward"]) > 0
     assert np.all(np.isfinite(decisions.columns["features"]))
-    assert decisions.columns["features"].shape[1] == len(search.FEATURE_NAMES)
+    assert decisions.columns["features"].shape[1] == len(search.cats.FEATURE_NAMES)
 
 
 def test_on_policy_log_probs_are_the_networks(tmp_path):
@@ -264,7 +264,7 @@ def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
 def test_actions_are_those_of_the_named_table(tmp_path):
     strategies = [{**PLAIN, "actions": "top-k"}]
     found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
-    assert found.actions == search.ACTION_TABLES["top-k"]
+    assert found.actions == search.cats.ACTION_TABLES["top-k"]
     taken = {found.actions.rows[row] for row in found.columns["action"]}
     assert {row[4] for row in taken if row[0]} == {0, 20}
     # With all legal actions equally likely.
@@ -296,7 +296,7 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
             recipe(tmp_path),
             ScriptedModels(),
             tmp_path / "out",
-            judge=BoxedIntegerJudge(),
+            grader=BoxedIntegerGrader(),
             block_size=4,
             report=stop,
         )
@@ -310,10 +310,10 @@ def test_going_on_gives_the_same_rows(tmp_path, decisions):
     assert models.loaded == []
 
 
-@pytest.mark.parametrize("changes", [{}, {"ask_below": 0.9}])
-def test_asking_in_doubt_is_no_action_of_a_controller(changes):
+@pytest.mark.parametrize("changes", [{}, {"prm_threshold": 0.9}])
+def test_a_selective_prm_call_is_no_action_of_a_controller(changes):
     spec = parse_strategy({"name": "cats", "checkpoint": "cats-tokens", **changes})
-    assert collect._behaviour(spec) == (search.action_table("narrow"), None)
+    assert collect._behaviour(spec) == (search.cats.action_table("narrow"), None)
 
 
 def test_bad_input(tmp_path, capsys):

@@ -20,7 +20,7 @@ import search
 from cats_jax.controllers import checkpoint
 from cats_jax.datasets.digests import text_digest
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
 from cats_jax.storage import durable
 from cats_jax.training import online, online_searches
@@ -32,7 +32,7 @@ from search.children import children_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # A world of two steps: a step is right if its temperature is above 1, the last step answers.
-ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 2, 1.5, 1.0, 0)))
+ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 0.5, 1.0, 0), (2, 2, 1.5, 1.0, 0)))
 MAX_DEPTH = 3
 SPARSITY = {"one": (0.25, 0.125), "two": (0.5, 0.0625)}
 
@@ -158,14 +158,14 @@ def _small(config, **changes):
 
 CATS = _small(learners.CATS, searches_per_question=2, prices=(0.2, 0.5))
 SELECTIVE = _small(
-    learners.SELECTIVE, searches_per_question=2, prices=(1.0, 20.0), prm_rates=(0.5, 4.0)
+    learners.SELECTIVE, searches_per_question=2, prices=(1.0, 20.0), prm_token_costs=(0.5, 4.0)
 )
 SELECTIVE = dataclasses.replace(
     SELECTIVE,
     cats=dataclasses.replace(
         SELECTIVE.cats,
         rounds=2,
-        actions=search.ActionTable((*ACTIONS.rows, (1, 1, 0.0, 1.0, 0))),
+        actions=search.cats.ActionTable((*ACTIONS.rows, (1, 1, 0.0, 1.0, 0))),
     ),
 )
 PAPER = _small(learners.PAPER)
@@ -200,13 +200,13 @@ def _train(folder, config=QUICK, *, models=None, output="out", labels=None, star
         folder / output,
         prms=labels,
         start=start,
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
         report=lambda line: None,
     )
 
 
 def _state(config, folder):
-    start, _ = learners.make_trainer(config).init(jax.random.key(0))
+    start, _ = learners.make_update_fns(config).init(jax.random.key(0))
     return Progress(folder, start).state
 
 
@@ -420,15 +420,15 @@ def _models(*prms):
     return online_searches.Models(
         policy=Policy(),
         prms=tuple(online_searches.CalibratedPrm(prm, (0.0, 1.0, 0.0)) for prm in prms),
-        judge=BoxedIntegerJudge(),
+        grader=BoxedIntegerGrader(),
     )
 
 
 def _search(models, config, count=5):
     config = dataclasses.replace(config, max_depth=MAX_DEPTH)
-    trainer = learners.make_trainer(config)
-    state, keys = trainer.init(jax.random.key(1))
-    _, draws = trainer.draw(keys[0])
+    updates = learners.make_update_fns(config)
+    state, keys = updates.init(jax.random.key(1))
+    _, draws = updates.draw(keys[0])
     return _searches(models, config, count).search(state.actor, 0, draws)
 
 
@@ -481,7 +481,7 @@ def test_every_search_has_one_prm_which_the_policy_sees():
     assert not one.asked & two.asked
     assert len({name.split(".")[0] for name in one.asked | two.asked}) == 10
     decision = jax.tree.map(lambda leaf: leaf[0, 1, :, 0], played.ticks.decision)  # of the root
-    column = search.FEATURE_NAMES.index("sparsity_total")
+    column = search.cats.FEATURE_NAMES.index("sparsity_total")
     seen = np.round(decision.features[:, column], 4).reshape(10, 2)
     assert np.array_equal(seen[:, 0], seen[:, 1])  # the searches of a question share a PRM
     number = len({name.split(".")[0] for name in one.asked})

@@ -145,7 +145,7 @@ def test_refuses_what_belongs_to_banks(tmp_path):
 
 def test_refuses_a_missing_bank(tmp_path):
     with pytest.raises(BadInputError):
-        bank_questions(tmp_path / "nothing", sampling=search.CATS.sampling)
+        bank_questions(tmp_path / "nothing", sampling=search.cats.CATS.sampling)
 
 
 def test_refuses_an_output_in_use(tmp_path):
@@ -230,10 +230,10 @@ def test_a_greedy_controller_of_one_action_is_found_out():
         prms=("a", "b"),
         info={},
     )
-    actions = search.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
+    actions = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
     config = dataclasses.replace(
         learners.CATS,
-        cats=dataclasses.replace(search.CATS, actions=actions, rounds=1),
+        cats=dataclasses.replace(search.cats.CATS, actions=actions, rounds=1),
         actor_hidden=(),
         num_candidates=(4,),
         max_depth=2,
@@ -245,7 +245,7 @@ def test_a_greedy_controller_of_one_action_is_found_out():
     one = {"layer_0": {"kernel": kernel, "bias": np.array([0.0, 1e-3], np.float32)}}
     # The other one goes by the price: 0.0 is 0 as a feature, 1.0 is 1.
     kernel = kernel.copy()
-    kernel[search.FEATURE_NAMES.index("price"), 0] = 1.0
+    kernel[search.cats.FEATURE_NAMES.index("price"), 0] = 1.0
     two = {"layer_0": {"kernel": kernel, "bias": np.array([0.0, 0.5], np.float32)}}
     both = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), one, two)
     found = rivals.compare(config, held_out, both, jax.random.key(0), rivals=False)
@@ -296,7 +296,7 @@ def banks(monkeypatch, tmp_path):
     monkeypatch.setattr(questions, "_load", lambda folder, prms, calibrations: known[folder.name])
 
     def make(**options):
-        options = {"sampling": search.CATS.sampling, **options}
+        options = {"sampling": search.cats.CATS.sampling, **options}
         return bank_questions(tmp_path / "training", **options)
 
     return known, make, tmp_path

@@ -18,7 +18,7 @@ from cats_jax.controllers import checkpoint
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recipe
@@ -94,7 +94,7 @@ def _bank(files):
         ),
         max_depth=6,
     )
-    return collect_bank(recipe, ScriptedModels(), files / "bank", judge=BoxedIntegerJudge())
+    return collect_bank(recipe, ScriptedModels(), files / "bank", grader=BoxedIntegerGrader())
 
 
 def _trajectories(files, **options):
@@ -110,7 +110,7 @@ def _trajectories(files, **options):
         }
     )
     folder = files / "trajectories"
-    return collect_decisions(recipe, ScriptedModels(), folder, judge=BoxedIntegerJudge())
+    return collect_decisions(recipe, ScriptedModels(), folder, grader=BoxedIntegerGrader())
 
 
 def test_a_controller_from_a_bank_is_not_asked_what_it_was_taught(files):
@@ -171,7 +171,7 @@ def test_a_controller_from_trajectories_is_not_asked_what_it_was_taught(files, c
     assert info["prms"] == ["good"]
     assert list(info["models"]) == ["policy", "prm good"]
     assert len(info["texts"]) == len(info["questions"]) == QUESTIONS
-    assert checkpoint.load(paths[0]).config.actions == search.ACTION_TABLES[actions]
+    assert checkpoint.load(paths[0]).config.actions == search.cats.ACTION_TABLES[actions]
     _check_refusals(files, paths[0])
 
 
@@ -208,7 +208,7 @@ sampling:
 
 @pytest.mark.slow
 def test_top_k_and_top_p_travel_from_the_bank_to_live_searches(tmp_path, monkeypatch):
-    table = search.ACTION_TABLES["top-k"]
+    table = search.cats.ACTION_TABLES["top-k"]
     settings = [dataclasses.astuple(each) for each in table.sampling_settings()]
     lines = [
         f"  - {{temperature: {t}, top_p: {p}, top_k: {k}, root_draws: 4}}" for t, p, k in settings
@@ -270,10 +270,12 @@ def test_a_rule_and_a_constant_action_take_a_table_by_name():
     recipe = parse_recipe(content)
     built = [build_strategy(spec) for spec in recipe.strategies]
     tables = [method.strategy.config.actions for method in built]
-    assert tables == [search.ACTION_TABLES[name] for name in ("top-k", "top-k", "top-k", "top-p")]
-    row = search.ACTION_TABLES["top-k"].rows.index((4, 2, 0.6, 0.9, 20))
+    assert tables == [
+        search.cats.ACTION_TABLES[name] for name in ("top-k", "top-k", "top-k", "top-p")
+    ]
+    row = search.cats.ACTION_TABLES["top-k"].rows.index((4, 2, 0.6, 0.9, 20))
     assert int(built[1].params) == int(built[2].params.sample) == row
-    assert search.ACTION_TABLES["top-k"].rows[int(built[2].params.stop)][:2] == (0, 1)
+    assert search.cats.ACTION_TABLES["top-k"].rows[int(built[2].params.stop)][:2] == (0, 1)
     for wrong, message in (
         ({"actions": "paper"}, "unknown action table 'paper': choose one of temperature"),
         ({"actions": "temperature"}, "not in the action table: choose num_extra, .* by 'actions'"),
@@ -286,11 +288,11 @@ def test_a_rule_and_a_constant_action_take_a_table_by_name():
 def test_a_training_takes_a_table_by_name():
     for name in ("paper", "cats", "offline"):
         config = train.configure(name, actions="top-k", settings=("num_episodes=8",))
-        assert config.cats.actions == search.ACTION_TABLES["top-k"]
+        assert config.cats.actions == search.cats.ACTION_TABLES["top-k"]
         assert config.num_episodes == 8
     assert train.configure("paper", actions="temperature") == train.CONFIGS["paper-bank"]
     row = load_ablations()["sparsity"][0]
-    assert row.configuration().cats.actions == search.ACTION_TABLES["temperature"]
-    assert row.configuration(actions="top-k").cats.actions == search.ACTION_TABLES["top-k"]
+    assert row.configuration().cats.actions == search.cats.ACTION_TABLES["temperature"]
+    assert row.configuration(actions="top-k").cats.actions == search.cats.ACTION_TABLES["top-k"]
     with pytest.raises(BadInputError, match="unknown action table 'best': choose one of"):
         train.configure("paper", actions="best")

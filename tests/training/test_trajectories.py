@@ -14,16 +14,16 @@ from cats_jax.errors import BadInputError
 from cats_jax.training import trajectories
 from cats_jax.training.collect import Decisions
 
-NUM_FEATURES = len(search.FEATURE_NAMES)
-ACTIONS = search.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (4, 1, 1.0, 1.0, 0)))
+NUM_FEATURES = len(search.cats.FEATURE_NAMES)
+ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (4, 1, 1.0, 1.0, 0)))
 PAPER = dataclasses.replace(
     learners.PAPER,
-    cats=dataclasses.replace(search.PAPER, actions=ACTIONS),
+    cats=dataclasses.replace(search.cats.PAPER, actions=ACTIONS),
     terminal_weight=0.5,
 )
 OFFLINE = dataclasses.replace(
     learners.OFFLINE,
-    cats=dataclasses.replace(search.CATS, actions=ACTIONS),
+    cats=dataclasses.replace(search.cats.CATS, actions=ACTIONS),
     learner=dataclasses.replace(learners.OFFLINE.learner, learning_rate=5e-3),
     actor_hidden=(16,),
     critic_hidden=(16,),
@@ -51,7 +51,7 @@ def _decisions(**changes):
         "correct": np.array([True, True, True, True, False]),
     }
     manifest = {"question_ids": ["a", "b", "c"], "question_texts": ["of a", "of b", "of c"]}
-    return Decisions({**columns, **changes}, search.FEATURE_NAMES, ACTIONS, manifest)
+    return Decisions({**columns, **changes}, search.cats.FEATURE_NAMES, ACTIONS, manifest)
 
 
 def test_outcome_rows_are_monte_carlo_returns():
@@ -127,8 +127,8 @@ def test_ppo_does_not_learn_from_others_decisions(tmp_path):
 
 def test_decisions_are_not_judged_by_tokens(monkeypatch, tmp_path):
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
-    tokens = dataclasses.replace(OFFLINE.cats, charge="tokens")
-    with pytest.raises(BadInputError, match="imitated and not judged; choose --config clone"):
+    tokens = dataclasses.replace(OFFLINE.cats, cost_unit="tokens")
+    with pytest.raises(BadInputError, match="imitated and not valued; choose --config clone"):
         trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, cats=tokens))
     clone = dataclasses.replace(learners.CLONE, cats=tokens)
     rows, _ = trajectories.load_rows(tmp_path, clone)
@@ -150,7 +150,7 @@ def _table(deterministic):
     features = np.zeros((600, NUM_FEATURES), np.float32)
     features[np.arange(600), context] = 1.0
     right = (action == context + 1).astype(np.float32)
-    return search.Transition(
+    return search.cats.Transition(
         features_tm1=jnp.asarray(features),
         available_tm1=jnp.full((600,), 9, jnp.int32),
         action_tm1=jnp.asarray(action, jnp.int32),

@@ -16,7 +16,7 @@ from playwright import sync_api as playwright
 from run_folders import candidate, row_of, searched, write_run
 
 from cats_jax.cli import run as run_command
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, SearchResult, path_of
 from cats_jax.protocols import Question
@@ -292,7 +292,7 @@ def test_a_path_by_keyboard_and_a_link_to_its_node(real, open_tab):
 def test_the_lost_path_is_marked_as_in_the_terminal(real, open_tab):
     run = read_run(real)
     fates = [
-        (row, follow_right_path(run, row, run.tree(row), BoxedIntegerJudge()))
+        (row, follow_right_path(run, row, run.tree(row), BoxedIntegerGrader()))
         for row in run.rows
         if row.strategy == "beam" and row.num_candidates == 4
     ]

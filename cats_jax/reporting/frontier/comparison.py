@@ -1,7 +1,7 @@
 """A family of configurations against the frontier of its rivals, budget by budget.
 
 Both frontiers are chosen on validation questions. There the choice also favours luck, so both are
-judged on test questions. At each budget the best mixture of the family is compared with the best
+evaluated on test questions. At each budget the best mixture of the family is compared with the best
 mixture of its rivals.
 """
 

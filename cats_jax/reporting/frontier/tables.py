@@ -80,7 +80,7 @@ def _check(run: Run, validation: Run, budgets: Sequence[float]) -> None:
     if shared > MOST_SHARED * len(asked):
         raise BadInputError(
             f"--frontier: {where!r} has {shared} of the {len(asked)} questions of {there!r}: "
-            "choose on questions that are not judged on"
+            "choose on questions that are not evaluated on"
         )
     for budget in budgets:
         if not 0.0 < budget < float("inf"):
@@ -221,7 +221,7 @@ def _choices(
 def _notes(validation: Sequence[Group], test: Sequence[Group], cost: Cost) -> tuple[str, ...]:
     on_validation, on_test = (len(part[0].by_question()) for part in (validation, test))
     return (
-        f"chosen on {on_validation} validation questions, judged on {on_test} test questions; a "
+        f"chosen on {on_validation} validation questions, evaluated on {on_test} test questions; a "
         f"budget is a mean of {unit(cost)} on validation",
         "A + 30% B: a coin has B search 30 % of the questions and A the others",
     )

@@ -161,7 +161,7 @@ def compare(
     for num_candidates in COMPARED_N:
         for name in STRATEGIES:
             remembering = _Remembering(policy)
-            strategy = search.strategies[name]
+            strategy = search.methods.DEFAULTS[name]
             for prm in prm_names:
                 results = Searcher(
                     policy=remembering,

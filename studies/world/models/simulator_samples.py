@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cats_jax.grading.boxed_integer import BoxedIntegerJudge
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Path, Question, StepGenerator, StepRequest, StepSample, StepScorer
 from cats_jax.world import task
@@ -161,7 +161,7 @@ class _Rows:
         self._answers: dict[int, dict[str, int]] = {}
         self._slip_numbers: dict[tuple[int, frozenset[tuple[int, str]]], int] = {}
         self._right_steps: dict[tuple[int, Path], frozenset[str]] = {}
-        self._judge = BoxedIntegerJudge()
+        self._judge = BoxedIntegerGrader()
 
     def add(
         self,

@@ -43,11 +43,13 @@ def measure_prms(policy: str, banks: pathlib.Path) -> Measured:
     bank = load_bank(banks / f"{policy}-test", calibrations=load_calibrations(policy))
     sparsity = read_sparsity(banks / f"{policy}-test")
     fitted = calibrate_bank(load_bank(banks / f"{policy}-controller"), bank, seed=0)["prms"]
-    rows = search.CATS.actions.rows
+    rows = search.cats.CATS.actions.rows
     oracle = allocation_oracle(
-        search.CATS, sample=rows.index((8, 1, 1.0, 1.0, 0)), stop=rows.index((0, 1, 0.6, 1.0, 0))
+        search.cats.CATS,
+        sample=rows.index((8, 1, 1.0, 1.0, 0)),
+        stop=rows.index((0, 1, 0.6, 1.0, 0)),
     )
-    constant = search.cats(search.constant_policy, search.CATS)
+    constant = search.cats.cats(search.cats.constant_policy, search.cats.CATS)
     found: dict[str, dict[str, Any]] = {}
     for prm in PRMS:
         place = bank.prms.index(prm)

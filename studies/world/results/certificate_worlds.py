@@ -348,7 +348,7 @@ def study(
 
 
 def _arrays(groups: Sequence[KeptGroup]) -> tuple[np.ndarray, np.ndarray]:
-    """Verdicts bool[G, Q] and tokens f64[G, Q] of kept groups, cheapest first."""
+    """Grades bool[G, Q] and tokens f64[G, Q] of kept groups, cheapest first."""
     ordered = sorted(groups, key=lambda group: group.mean("tokens"))
     ids = sorted(ordered[0].by_question())
     right = np.array([[each.by_question()[i] for i in ids] for each in ordered]) > 0.5

@@ -12,6 +12,7 @@ from cats_jax.reporting.groups import Group
 from cats_jax.reporting.statistics import Paired
 
 from .groups import cell, find
+from .labels import shown
 from .markdown import Table, at_cost, difference
 from .rows import load_groups, load_scores
 
@@ -23,12 +24,12 @@ _CLONES = ("clone0", "clone1", "clone2")
 _CONTROLLERS = (
     _SHIPPED,
     *_CLONES,
-    *("asking0", "asking1", "asking2"),  # the clones, asking in doubt
-    *("trained0", "trained1"),  # trained on a bank, asking in doubt
-    *("loop2", "loop3"),  # trained on a bank in the loop that asks in doubt
-    *("fifty2", "moved2"),  # "asking2" with other calibrations
+    *("asking0", "asking1", "asking2"),
+    *("trained0", "trained1"),
+    *("loop2", "loop3"),
+    *("fifty2", "moved2"),
 )
-"""The controllers; the label of a configuration is a controller's name, or begins with it and -."""
+"""The controllers by their labels, see `labels`; a configuration's label may add - and a price."""
 
 _MEANS_ONLY = (*_CLONES, "trained0", "loop2", "loop3")
 """Controllers that are in the tables of means, not in those of every budget."""
@@ -127,7 +128,7 @@ def _searched_table(name: str, groups: Sequence[Group]) -> Table:
     """Every configuration on the test questions with every PRM: accuracy (tokens)."""
     prms = list(dict.fromkeys(group.prm for group in groups if group.prm is not None))
     lines = [
-        [strategy, str(size), *(cell(find(groups, strategy, size, prm)) for prm in prms)]
+        [shown(strategy), str(size), *(cell(find(groups, strategy, size, prm)) for prm in prms)]
         for strategy, size in dict.fromkeys((g.strategy, g.num_candidates) for g in groups)
     ]
     return Table(name, ["strategy", "N", *prms], lines)
@@ -189,7 +190,7 @@ def _by_budget(name: str, compared: Mapping[tuple[str, str], Comparison], cost: 
     lines = [
         [
             prm,
-            controller,
+            shown(controller),
             _amount(meeting.budget, cost),
             _cell(meeting.own, cost),
             _cell(meeting.rival, cost),
@@ -213,7 +214,9 @@ def _leads(name: str, compared: Mapping[str, Mapping[tuple[str, str], Comparison
             verdicts = [lead.verdict for lead in leads]
             counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
             lowest = f"{min(lead.difference.low for lead in leads):+.3f}" if leads else ""
-            lines.append([prm, rivals, controller, _lead(comparison.mean_lead), counts, lowest])
+            lines.append(
+                [prm, rivals, shown(controller), _lead(comparison.mean_lead), counts, lowest]
+            )
     header = [
         "PRM",
         "rivals",

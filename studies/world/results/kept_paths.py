@@ -1,4 +1,4 @@
-"""Scores and verdicts of the whole paths of a best-of-N run, kept without texts and trees."""
+"""Scores and grades of the whole paths of a best-of-N run, kept without texts and trees."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keep_paths(folder: pathlib.Path, rows: pathlib.Path) -> pathlib.Path:
 
 
 def load_paths(rows: pathlib.Path) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-    """By PRM, scores f64[Q, N] (-1 without an answer) and verdicts bool[Q, N], in order."""
+    """By PRM, scores f64[Q, N] (-1 without an answer) and grades bool[Q, N], in order."""
     with np.load(rows / NAME) as kept:
         prms = [name.removeprefix("scores ") for name in kept if name.startswith("scores ")]
         return {

@@ -22,6 +22,7 @@ from theory.estimators import Estimate, Reliability
 
 from .groups import PRMS
 from .interval_figure import Value, draw_intervals
+from .labels import CONTROLLERS, family_and_setting
 from .markdown import Table, numbers, read_table
 from .simulator_figure import draw_simulator
 
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _POLICIES = ("weak", "strong")
-_DRAWN = ("asking2", "trained1")  # of the controllers, a clone and the one that is shipped
+_SHIPPED = CONTROLLERS["trained1"]
+_DRAWN = (CONTROLLERS["asking2"], _SHIPPED)
 _AT_PRICES = {
     "greedy": ("greedy",),
-    "cats": ("trained1",),
+    "cats": (_SHIPPED,),
     "CATS with a price of candidates": ("cats",),
     "rules: +1, +2, +4 or +8 below a threshold": (
         "ask0.95+1",
@@ -161,7 +163,7 @@ def _at_prices(results: pathlib.Path) -> Figure:
         for name, families in _AT_PRICES.items():
             found: list[tuple[float, float, str]] = []
             for line in table.as_mappings():
-                family, _, setting = line["strategy"].partition("-")
+                family, setting = family_and_setting(line["strategy"])
                 if family in families and line[prm]:
                     accuracy, tokens = numbers(line[prm])
                     found.append((tokens, accuracy, setting if name == "cats" else ""))

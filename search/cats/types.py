@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 from flax import struct
 
-from ...types import SearchState
+from ..types import SearchState
 
 
 class Observation(struct.PyTreeNode):

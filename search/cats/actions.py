@@ -15,7 +15,7 @@ from types import MappingProxyType
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ...interface import Sampling
+from ..interface import Sampling
 from .types import Action
 
 MAX_ACTIONS = 128

@@ -24,7 +24,7 @@ from .rows import map_blocks, pack
 from .train_config import TrainConfig
 from .types import Curves, Episode, LearnerState, Metrics
 
-BUCKETS = (16, 64, search.MAX_CANDIDATES)
+BUCKETS = (16, 64, search.state.MAX_CANDIDATES)
 """Pool sizes of the batches. A question goes to the smallest one that is at least its N."""
 
 
@@ -48,10 +48,10 @@ class Draws(NamedTuple):
     keys: jax.Array  # key[Q]; of the question and its searches, see `learners.episodes.search_keys`
     num_candidates: jax.Array  # i32[Q]; N
     price: jax.Array  # f32[Q]; of a unit of cost
-    prm_rate: jax.Array  # f32[Q]; see `search.Context`
+    prm_token_cost: jax.Array  # f32[Q]; see `search.Context`
 
 
-class Trainer(NamedTuple):
+class UpdateFns(NamedTuple):
     """The parts of a training run other than its searches; all functions are pure.
 
     Attributes:
@@ -75,13 +75,13 @@ class Trainer(NamedTuple):
     ]
 
 
-def make_trainer(
+def make_update_fns(
     config: TrainConfig,
     *,
-    features: search.FeatureSet = search.FEATURES,
-    reward: search.RewardFn = search.step_reward,
-) -> Trainer:
-    """The trainer of a configuration.
+    features: search.cats.FeatureSet = search.cats.FEATURES,
+    reward: search.cats.RewardFn = search.cats.step_reward,
+) -> UpdateFns:
+    """The draws and updates of a configuration.
 
     Args:
         config: training configuration; static.
@@ -125,8 +125,8 @@ def make_trainer(
         state, metrics = learner.update(state, rows, entropy_weight, key)
         return state, _curves(config, outcome, prices, metrics)
 
-    return Trainer(
-        strategy=search.cats(policy, config.cats, features=features, reward=reward),
+    return UpdateFns(
+        strategy=search.cats.cats(policy, config.cats, features=features, reward=reward),
         batches=batches,
         init=init,
         draw=draw,
@@ -162,7 +162,9 @@ def _draw(config: TrainConfig, batch: Batch, key: jax.Array) -> Draws:
         keys=jax.random.split(question_key, number),
         num_candidates=jax.random.choice(size_key, jnp.asarray(batch.sizes, jnp.int32), (number,)),
         price=jax.random.choice(price_key, jnp.asarray(config.prices, jnp.float32), (number,)),
-        prm_rate=jax.random.choice(rate_key, jnp.asarray(config.prm_rates, jnp.float32), (number,)),
+        prm_token_cost=jax.random.choice(
+            rate_key, jnp.asarray(config.prm_token_costs, jnp.float32), (number,)
+        ),
     )
 
 
@@ -175,7 +177,7 @@ def _relative_to_others(config: TrainConfig, episodes: Episode, outcome: Outcome
 
 def _experience(
     config: TrainConfig, critic: Network, critic_params: Any, episodes: Episode
-) -> search.Transition:
+) -> search.cats.Transition:
     """Transitions of all episodes, by tick and then by question, as in Algorithm 1."""
     if config.reward == "paper" and config.gae_lambda == 0.0:
         rows = jax.vmap(one_step)(episodes)

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ...loop import Recorder, Tick
-from ...state import is_terminal, select, take, where_rows
-from ...types import SearchState, StepOutput
+from ..loop import Recorder, Tick
+from ..state import is_terminal, select, take, where_rows
+from ..types import SearchState, StepOutput
 from .features import num_children
 from .types import Decision, DecisionRecord, Transition
 

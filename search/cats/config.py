@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ...aggregation import aggregation
-from ...answers import answer_rule
-from ...interface import Sampling, share_of_candidates
+from ..aggregations import aggregation
+from ..answers import answer_rule
+from ..interface import Sampling, share_of_candidates
 from .actions import ACTION_TABLES, ActionTable
 from .features import COMPUTE_FEATURES, EXTRA_FEATURES, FEATURES
 from .reward import RewardWeights
@@ -25,16 +25,16 @@ class CatsConfig:
         score_base: whether the PRM scores these children. If not, the likelihood of a child under
             the policy gives its P(step right), until its node requests more children. This needs
             `calibrated`, and a policy with log-probabilities.
-        ask_below: with `score_base=False`, the threshold on P(step right), in [0, 1]. Below it, the
-            PRM scores the greedy base child; otherwise the child is accepted. Both happen in an
+        prm_threshold: with `score_base=False`, the threshold on P(step right), in [0, 1]. Below it,
+            the PRM scores the greedy base child; otherwise the child is accepted. Both happen in an
             additional round before the R rounds. The controller decides only for nodes with a
             scored child. None: there is no such round, and the controller decides for all nodes.
-        least_weight: with `ask_below`, the weight of the score, in [0, 1], below which a PRM never
-            scores a base child. The weight is slope / (|slope| + |likelihood|) in the PRM's
+        min_prm_weight: with `prm_threshold`, the weight of the score, in [0, 1], below which a PRM
+            never scores a base child. The weight is slope / (|slope| + |likelihood|) in the PRM's
             calibration.
-        charge: unit of the price: "candidates" (per 100) or "tokens" (per 1000 policy tokens; a
-            PRM token costs `Context.prm_rate` policy tokens). Only training reads it.
-        factor: divisor of N that gives the width, K = max(1, N // factor).
+        cost_unit: unit of the price: "candidates" (per 100) or "tokens" (per 1000 policy tokens; a
+            PRM token costs `Context.prm_token_cost` policy tokens). Only training reads it.
+        expansion: divisor of N that gives the width, K = max(1, N // expansion).
         path_score: name of the aggregation of step scores.
         vote: answer rule, "best", "weighted" or "majority".
         reward: weights of the reward, and the discount.
@@ -51,10 +51,10 @@ class CatsConfig:
     num_base: int = 2
     base: Sampling = Sampling()
     score_base: bool = True
-    ask_below: float | None = None
-    least_weight: float = 0.5
-    charge: str = "candidates"
-    factor: int = 4
+    prm_threshold: float | None = None
+    min_prm_weight: float = 0.5
+    cost_unit: str = "candidates"
+    expansion: int = 4
     path_score: str = "min"
     vote: str = "best"
     reward: RewardWeights = RewardWeights()
@@ -72,37 +72,37 @@ class CatsConfig:
                 "score_base=False needs calibrated=True: a child without a score is compared by "
                 "its P(step right)"
             )
-        self._check_asking()
-        if self.charge not in ("candidates", "tokens"):
-            raise ValueError(f"charge must be 'candidates' or 'tokens', got {self.charge!r}")
+        self._check_selective_calls()
+        if self.cost_unit not in ("candidates", "tokens"):
+            raise ValueError(f"cost_unit must be 'candidates' or 'tokens', got {self.cost_unit!r}")
         FEATURES.check(self.excluded_features)
         # These raise ValueError for unknown names.
         answer_rule(self.vote)
         aggregation(self.path_score)
-        share_of_candidates(self.factor)
+        share_of_candidates(self.expansion)
 
-    def _check_asking(self) -> None:
-        if not 0.0 <= self.least_weight <= 1.0:
-            raise ValueError(f"least_weight must be in [0, 1], got {self.least_weight}")
-        if self.ask_below is None:
+    def _check_selective_calls(self) -> None:
+        if not 0.0 <= self.min_prm_weight <= 1.0:
+            raise ValueError(f"min_prm_weight must be in [0, 1], got {self.min_prm_weight}")
+        if self.prm_threshold is None:
             return
-        if not 0.0 <= self.ask_below <= 1.0:
-            raise ValueError(f"ask_below must be in [0, 1], got {self.ask_below}")
+        if not 0.0 <= self.prm_threshold <= 1.0:
+            raise ValueError(f"prm_threshold must be in [0, 1], got {self.prm_threshold}")
         if self.score_base:
             raise ValueError(
-                f"ask_below={self.ask_below} needs score_base=False: base children that have a "
-                "score need not be asked for"
+                f"prm_threshold={self.prm_threshold} needs score_base=False: base children that "
+                "have a score need not be asked for"
             )
         if self.base.temperature > 0.0:
             raise ValueError(
-                f"ask_below={self.ask_below} needs greedy base children, whose copies are scored, "
-                f"got a temperature of {self.base.temperature}"
+                f"prm_threshold={self.prm_threshold} needs greedy base children, whose copies are "
+                f"scored, got a temperature of {self.base.temperature}"
             )
 
     @property
     def num_rounds(self) -> int:
-        """Phases of a step after the base children: R, and one more with `ask_below`."""
-        return self.rounds + (self.ask_below is not None)
+        """Phases of a step after the base children: R, and one more with `prm_threshold`."""
+        return self.rounds + (self.prm_threshold is not None)
 
     @property
     def sampling(self) -> tuple[Sampling, ...]:
@@ -139,7 +139,7 @@ CATS_TOKENS = CatsConfig(
     rounds=12,
     num_base=1,
     base=Sampling(temperature=0.0),
-    charge="tokens",
+    cost_unit="tokens",
     path_score="product",
     vote="weighted",
     excluded_features=(),

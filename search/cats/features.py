@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ...aggregation import AGGREGATIONS, Aggregation, path_keys, path_scores
-from ...ranking import reduce_rows, segment_ranks
-from ...types import Calibration, Paths, SearchState
+from ..aggregations import AGGREGATIONS, Aggregation, path_keys, path_scores
+from ..ranking import reduce_rows, segment_ranks
+from ..types import Calibration, Paths, SearchState
 
 NUM_SORTED_SCORES = 16
 """Number of children whose scores are features. The others only enter features of all children."""
@@ -75,7 +75,7 @@ COMPUTE_FEATURES = (
     "likelihood_seen",
     "scored_share",
     "unread",
-    "prm_rate",
+    "prm_token_cost",
     "step_best",
     "prm_weight",
 )
@@ -105,8 +105,8 @@ def extract(
     scores are path scores of the children, best first, and 0 beyond the last child. `std` is the
     population standard deviation. `gap` is the first score minus the second, 0 for a single child.
     `num_children`, `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are
-    log2(1 + count) / 8. `prm_rate` is log2(1 + rate) / 4. `prm_weight` is the slope's share of
-    slope plus likelihood. `price` is log10(max(1000 price, 1)) / 3. The calibration's slope and
+    log2(1 + count) / 8. `prm_token_cost` is log2(1 + rate) / 4. `prm_weight` is the slope's share
+    of slope plus likelihood. `price` is log10(max(1000 price, 1)) / 3. The calibration's slope and
     agreement are divided by 4.
     """
     frontier = state.frontier
@@ -145,7 +145,7 @@ def extract(
             jnp.where(state.finished.valid, finished_scores, 0.0), initial=0.0
         ),
         "vote_share": _leading_share(state.finished, finished_scores),
-        "prm_rate": jnp.log2(1.0 + context.prm_rate) / 4.0,
+        "prm_token_cost": jnp.log2(1.0 + context.prm_token_cost) / 4.0,
         "prm_weight": _prm_weight(context.calibration),
     }
     has_child = frontier.valid & (children.num > 0)

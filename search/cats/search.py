@@ -12,10 +12,10 @@ as few more children as the action table allows (`ActionTable.retry`) until one 
 this rule, a question would fail as soon as its one greedy child repeats itself up to the limit of
 tokens. The paper leaves this case open.
 
-With `CatsConfig.ask_below`, the controller does not decide for a node whose children have no score,
-either. If the likelihood of the node's best child gives a low P(step right), the node requests that
-greedy child once more, so that the PRM scores it. This copy costs no policy tokens. Otherwise the
-node accepts the child.
+With `CatsConfig.prm_threshold`, the controller does not decide for a node whose children have no
+score, either. If the likelihood of the node's best child gives a low P(step right), the node
+requests that greedy child once more, so that the PRM scores it. This copy costs no policy tokens.
+Otherwise the node accepts the child.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ...aggregation import Aggregation, aggregation, path_keys, path_scores
-from ...answers import answer_rule
-from ...interface import Strategy, request, share_of_candidates
-from ...ranking import retain
-from ...state import candidates_left, where_rows
-from ...types import Plan, Request, SearchState
+from ..aggregations import Aggregation, aggregation, path_keys, path_scores
+from ..answers import answer_rule
+from ..interface import Strategy, request, share_of_candidates
+from ..ranking import retain
+from ..state import candidates_left, where_rows
+from ..types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
 from .features import (
     CALIBRATION_FEATURES,
@@ -70,7 +70,7 @@ def cats(
         name="cats",
         num_phases=1 + config.num_rounds,
         quiet_ends_step=True,
-        width=share_of_candidates(config.factor),
+        width=share_of_candidates(config.expansion),
         aggregation=aggregated,
         calibrated=config.calibrated,
         base=_make_base(config, features),
@@ -152,18 +152,19 @@ def _make_plan(
 def _make_asks(
     config: CatsConfig, features: FeatureSet
 ) -> Callable[[Float[Array, "N F"]], tuple[Bool[Array, " N"], Bool[Array, " N"]]]:
-    """The function from features to two masks: nodes without scored children, and nodes in doubt.
+    """The function from features to two masks: nodes without scored children, and nodes to score.
 
-    Without `CatsConfig.ask_below` both masks are False: the controller decides for all nodes.
+    Without `CatsConfig.prm_threshold` both masks are False: the controller decides for all nodes.
     """
-    if config.ask_below is None:
+    if config.prm_threshold is None:
         return lambda found: (jnp.zeros(found.shape[0], bool), jnp.zeros(found.shape[0], bool))
-    threshold, least_weight = jnp.float32(config.ask_below), jnp.float32(config.least_weight)
+    threshold = jnp.float32(config.prm_threshold)
+    min_prm_weight = jnp.float32(config.min_prm_weight)
     best, scored = features.column("step_best"), features.column("scored_share")
     weight = features.column("prm_weight")
 
     def asks(found: Float[Array, "N F"]) -> tuple[Bool[Array, " N"], Bool[Array, " N"]]:
-        in_doubt = (found[:, best] < threshold) & (found[:, weight] >= least_weight)
+        in_doubt = (found[:, best] < threshold) & (found[:, weight] >= min_prm_weight)
         return found[:, scored] == 0.0, in_doubt
 
     return asks

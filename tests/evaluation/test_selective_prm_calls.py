@@ -22,7 +22,7 @@ def rows(tmp_path_factory):
             "strategies": [
                 "greedy",
                 {**shipped, "label": "looking"},
-                {**shipped, "label": "asking", "ask_below": 0.95},
+                {**shipped, "label": "asking", "prm_threshold": 0.95},
             ],
             "num_candidates": [16],
             "prms": ["exact", "labels-only"],

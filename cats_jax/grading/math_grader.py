@@ -1,4 +1,4 @@
-"""`MathJudge`, which extracts, compares and grades mathematical answers."""
+"""`MathGrader`, which extracts, compares and grades mathematical answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _APART = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The verdict on one prediction.
+    """The grade of one prediction.
 
     Attributes:
         correct: whether the prediction is the gold answer; False if this could not be decided.
@@ -46,8 +46,8 @@ class Grade:
     error: str = ""
 
 
-class MathJudge:
-    """Judge of mathematical answers in LaTeX or plain text, with hard limits on every comparison.
+class MathGrader:
+    """Grader of mathematical answers in LaTeX or plain text, with hard limits on every comparison.
 
     Texts are first brought to one spelling, and plain numbers are compared exactly. All other
     answers are parsed in worker processes by math-verify, with the stricter rules of `comparison`.
@@ -74,9 +74,9 @@ class MathJudge:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(MathJudge, **self._settings), ()
+        return functools.partial(MathGrader, **self._settings), ()
 
-    def __enter__(self) -> MathJudge:
+    def __enter__(self) -> MathGrader:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -21,14 +21,14 @@ import search
 
 from .episodes import make_episodes
 from .train_config import TrainConfig
-from .trainer import make_trainer
 from .types import Curves, LearnerState, TrainResult
+from .update_fns import make_update_fns
 
 COLLAPSE_SHARE = 0.95
 """A controller that takes one action in more than this share of its decisions has collapsed."""
 
 
-class Training(NamedTuple):
+class TrainLoop(NamedTuple):
     """A training run in parts, so that a caller can report its progress.
 
     Attributes:
@@ -46,19 +46,19 @@ def make_train(
     config: TrainConfig,
     environment: search.Environment,
     *,
-    features: search.FeatureSet = search.FEATURES,
-    reward: search.RewardFn = search.step_reward,
+    features: search.cats.FeatureSet = search.cats.FEATURES,
+    reward: search.cats.RewardFn = search.cats.step_reward,
 ) -> Callable[[Any, jax.Array], TrainResult]:
     """The function `train(tables, key) -> TrainResult`; pure, consumes the key.
 
-    The arguments are those of `make_training`.
+    The arguments are those of `make_train_loop`.
     """
-    training = make_training(config, environment, features=features, reward=reward)
+    loop = make_train_loop(config, environment, features=features, reward=reward)
 
     def train(tables: Any, key: jax.Array) -> TrainResult:
-        start, keys = training.init(key)
+        start, keys = loop.init(key)
         indices = jnp.arange(config.num_iterations, dtype=jnp.int32)
-        state, curves = training.advance(tables, start, indices, keys)
+        state, curves = loop.advance(tables, start, indices, keys)
         return TrainResult(
             learner_state=state, curves=curves, collapsed=has_collapsed(curves.top_action)
         )
@@ -66,14 +66,14 @@ def make_train(
     return train
 
 
-def make_training(
+def make_train_loop(
     config: TrainConfig,
     environment: search.Environment,
     *,
-    features: search.FeatureSet = search.FEATURES,
-    reward: search.RewardFn = search.step_reward,
-) -> Training:
-    """The training of `make_train` in parts; pure.
+    features: search.cats.FeatureSet = search.cats.FEATURES,
+    reward: search.cats.RewardFn = search.cats.step_reward,
+) -> TrainLoop:
+    """The loop of `make_train` in parts; pure.
 
     Args:
         config: training configuration; static.
@@ -81,35 +81,35 @@ def make_training(
         features: features that the policy sees of a node.
         reward: reward function of a decision, for `config.reward="paper"`.
     """
-    trainer = make_trainer(config, features=features, reward=reward)
+    updates = make_update_fns(config, features=features, reward=reward)
     plays = [
         make_episodes(
-            trainer.strategy,
+            updates.strategy,
             environment,
             max_depth=config.max_depth,
             capacity=batch.capacity,
             terminal_weight=config.terminal_weight,
             rollouts=config.searches_per_question,
         )
-        for batch in trainer.batches
+        for batch in updates.batches
     ]
 
     def iterate(
         tables: Any, state: LearnerState, inputs: tuple[jax.Array, jax.Array]
     ) -> tuple[LearnerState, Curves]:
         index, key = inputs
-        update_key, draws = trainer.draw(key)
+        update_key, draws = updates.draw(key)
         played = [
             play(state.actor, tables, *drawn) for play, drawn in zip(plays, draws, strict=True)
         ]
-        return trainer.learn(state, played, index, update_key)
+        return updates.learn(state, played, index, update_key)
 
     def advance(
         tables: Any, state: LearnerState, indices: jax.Array, keys: jax.Array
     ) -> tuple[LearnerState, Curves]:
         return lax.scan(functools.partial(iterate, tables), state, (indices, keys))
 
-    return Training(trainer.init, advance)
+    return TrainLoop(updates.init, advance)
 
 
 def has_collapsed(top_action: Float[Array, " I"]) -> Bool[Array, ""]:

@@ -1,0 +1,75 @@
+"""The search methods: a factory of each, and those with default settings by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .cats import cats, constant_policy, random_policy
+from .interface import Strategy
+from .named_strategies import NamedStrategies
+from .strategy.ab_mcts_a import ab_mcts_a as ab_mcts_a
+from .strategy.certainty_votes import deepconf as deepconf
+from .strategy.certainty_votes import self_certainty as self_certainty
+from .strategy.deepconf_online import deepconf_online as deepconf_online
+from .strategy.dvts import dvts as dvts
+from .strategy.early_stopping_consistency import (
+    early_stopping_consistency as early_stopping_consistency,
+)
+from .strategy.fixed import beam as beam
+from .strategy.fixed import best_of_n as best_of_n
+from .strategy.fixed import greedy as greedy
+from .strategy.fixed import majority as majority
+from .strategy.litesearch import litesearch as litesearch
+from .strategy.lookahead import lookahead as lookahead
+from .strategy.mcts import mcts as mcts
+from .strategy.mctsr import mctsr as mctsr
+from .strategy.particle_filtering import particle_filtering as particle_filtering
+from .strategy.particle_gibbs import particle_gibbs as particle_gibbs
+from .strategy.path_by_path import adaptive_consistency as adaptive_consistency
+from .strategy.path_by_path import sequential_best_of_n as sequential_best_of_n
+from .strategy.proportional_resampling import proportional_resampling as proportional_resampling
+from .strategy.rebase import rebase as rebase
+from .strategy.sequential_halving import sequential_halving as sequential_halving
+from .strategy.speculative_rejection import speculative_rejection as speculative_rejection
+from .strategy.step_level_beam import step_level_beam as step_level_beam
+from .strategy.vg_search import vg_search as vg_search
+
+DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
+    {
+        "greedy": greedy(),
+        "majority": majority(),
+        "best_of_n": best_of_n(),
+        "best_of_n_weighted": best_of_n(vote="weighted"),
+        "beam": beam(),
+        "dvts": dvts(),
+        "step_level_beam": step_level_beam(),
+        "vg_search": vg_search(),
+        "lookahead": lookahead(),
+        "particle_filtering": particle_filtering(),
+        "particle_gibbs": particle_gibbs(),
+        "proportional_resampling": proportional_resampling(),
+        "rebase": rebase(),
+        "mcts": mcts(),
+        "litesearch": litesearch(),
+        "mctsr": mctsr(),
+        "ab_mcts_a": ab_mcts_a(),
+        "speculative_rejection": speculative_rejection(),
+        "sequential_halving": sequential_halving(),
+        "adaptive_consistency": adaptive_consistency(),
+        "early_stopping_consistency": early_stopping_consistency(),
+        "self_certainty": self_certainty(),
+        "deepconf": deepconf(),
+        "deepconf_online": deepconf_online(),
+        "sequential_best_of_n": sequential_best_of_n(),
+        "cats_random": cats(random_policy),
+        "cats_constant": cats(constant_policy),
+    },
+    {
+        "cats": "cats_jax.load_controller('cats'), or search.cats.cats(policy, config) with a "
+        "policy",
+        "cats_rule": "cats_jax.search_method('cats_rule', threshold=..., sample={...}), or "
+        "search.cats.cats(search.cats.sample_while_below(feature))",
+    },
+)
+"""Name -> strategy with default settings; the factories of the same names take options. "cats" and
+"cats_rule" need parameters: looking one up raises a KeyError that says what to call."""

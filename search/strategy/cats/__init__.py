@@ -1,1 +1,0 @@
-"""Compute-aware tree search: its configuration, controller interface, features, actions, reward."""
