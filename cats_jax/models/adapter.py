@@ -131,7 +131,7 @@ class Adapter:
             is_number = tensor.is_float or tensor.dtype in _FLOATS_OF_8_BITS
             if found is None or len(tensor.shape) != 2 or not is_number:
                 raise self._refuse(
-                    f"tensor {tensor.name!r} {list(tensor.shape)} is no lora_A or lora_B of a "
+                    f"tensor {tensor.name!r} {list(tensor.shape)} is not a lora_A or lora_B of a "
                     "linear layer"
                 )
             halves.setdefault(found[1], {})[found[2]] = tensor

@@ -42,8 +42,8 @@ def chat_judge_format(spec: PrmSpec) -> PRMFormat:
     chosen = JUDGE_CRITIQUE if spec.format == AUTO else choose_format(spec.format, "")
     if not isinstance(chosen.read_out, Verdict):
         raise BadInputError(
-            f"PRM {spec.label!r}: format {chosen.name!r} has no verdict to write, and a chat "
-            "endpoint tells no probabilities: take judge-critique, or a file whose read_out has "
+            f"PRM {spec.label!r}: format {chosen.name!r} reads probabilities of tokens, which "
+            "a chat endpoint does not report: take judge-critique, or a file whose read_out has "
             "the key verdict or pattern"
         )
     return chosen

@@ -99,7 +99,7 @@ def _download(name: str) -> None:
         from huggingface_hub import HfApi, constants, snapshot_download
     except ModuleNotFoundError as error:
         raise BadInputError(
-            f"{name!r} is no folder, and models of the Hugging Face hub need the extra 'hf': "
+            f"{name!r} is not a folder, and models of the Hugging Face hub need the extra 'hf': "
             "pip install 'cats-jax[hf]'"
         ) from error
     try:
@@ -126,7 +126,7 @@ def _download(name: str) -> None:
     if size > free:
         raise BadInputError(
             f"{name!r} takes {size / 1e9:.2f} GB and {free / 1e9:.2f} GB are free at "
-            f"{str(cache)!r}: free space, or let HF_HUB_CACHE name a folder with room"
+            f"{str(cache)!r}: free space, or set HF_HUB_CACHE to a folder on another disk"
         )
     try:
         snapshot_download(name, **_FILES)
@@ -154,4 +154,4 @@ def _refusal(name: str, error: Exception) -> BadInputError:
             f"the hub can't be reached ({type(error).__name__}: {reason}): `hf download {name}` "
             "downloads it where there is a connection, and the folder can be copied here"
         )
-    return BadInputError(f"{name!r} is no folder and not in the hub's cache, and {why}")
+    return BadInputError(f"{name!r} is not a folder and not in the hub's cache, and {why}")

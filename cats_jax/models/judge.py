@@ -85,8 +85,8 @@ class JudgeScorer:
     ):
         if not isinstance(judge.read_out, Verdict):
             raise BadInputError(
-                f"PRM format {judge.name!r} has no verdict to write: take one whose read_out has "
-                "the key verdict or pattern, such as judge-critique"
+                f"PRM format {judge.name!r} does not ask the model for a verdict: take one whose "
+                "read_out has the key verdict or pattern, such as judge-critique"
             )
         self._judge, self._verdict, self._writer = judge, judge.read_out, writer
         self.name = writer.name

@@ -186,9 +186,9 @@ def check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
         both = policy.gpu_memory_utilization + prm.gpu_memory_utilization
         if shared and both > 1 + 1e-9:
             raise BadInputError(
-                f"policy and PRM {prm.label!r} are both on GPU {min(shared)} and want "
-                f"{both:g} of its memory: lower gpu_memory_utilization to a sum below 1, or give "
-                "one another device"
+                f"policy and PRM {prm.label!r} are both on GPU {min(shared)} and request "
+                f"{both:g} of its memory: lower gpu_memory_utilization to a sum below 1, or set "
+                "another device for one of them"
             )
 
 

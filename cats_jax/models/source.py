@@ -377,7 +377,7 @@ def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
     model = load_function(spec.path)(spec)
     if not isinstance(model, protocol):
         raise BadInputError(
-            f"{spec.path!r} returned a {type(model).__name__}, which is no {protocol.__name__}: "
+            f"{spec.path!r} returned a {type(model).__name__}, which is not a {protocol.__name__}: "
             f"see cats_jax.protocols.{protocol.__name__} for what it needs"
         )
     return model
@@ -522,8 +522,8 @@ def check_world_question(text: str, spec: PolicySpec) -> None:
             task.parse_question(text)
         except ValueError as error:
             raise BadInputError(
-                f"question {text[:60]!r} is none of the embedded world's ({error}): write one "
-                "like '((50*4)-21)+15=?', or name another model as the policy"
+                f"question {text[:60]!r} is not a question of the embedded world ({error}): write "
+                "one like '((50*4)-21)+15=?', or name another model as the policy"
             ) from error
 
 

@@ -53,7 +53,8 @@ def stored_tensors(folder: str | pathlib.Path) -> dict[str, StoredTensor]:
             if tensor.name in found:
                 raise BadInputError(
                     f"{str(folder)!r} stores tensor {tensor.name!r} twice, in "
-                    f"{found[tensor.name].file.name} and {file.name}: remove what does not belong"
+                    f"{found[tensor.name].file.name} and {file.name}: remove the file that "
+                    "does not belong to the model"
                 )
             found[tensor.name] = tensor
     return found
@@ -91,7 +92,7 @@ def shard_names(index: pathlib.Path) -> list[str]:
         names, well_formed = [], False
     if not names or not well_formed:
         raise BadInputError(
-            f"{str(index)!r} is no index of shards: it needs a weight_map from tensors to the "
+            f"{str(index)!r} is not an index of shards: it needs a weight_map from tensors to the "
             "names of files beside it; download it again"
         )
     for name in names:
@@ -145,7 +146,7 @@ def file_tensors(file: pathlib.Path) -> list[StoredTensor]:
             header = parse_json(stream.read(size))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise BadInputError(
-            f"{str(file)!r} is no whole safetensors file ({error}): download it again"
+            f"{str(file)!r} is not a complete safetensors file ({error}): download it again"
         ) from error
     begin = 8 + size
     tensors = [

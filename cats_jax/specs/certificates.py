@@ -196,7 +196,7 @@ def read_content(path: str) -> dict[str, Any]:
     where = f"certificate {path!r}"
     if not pathlib.Path(path).is_file():
         raise BadInputError(f"{where}: no such file: `cats-jax certify RUN --output` writes one")
-    what = "is no certificate of this version"
+    what = "is not a certificate of this version"
     with reading(where, "make it anew by `cats-jax certify`", what):
         content = with_current_names(read_json(pathlib.Path(path)))
         if not isinstance(content, dict) or content.get("kind") != KIND:

@@ -348,13 +348,13 @@ def _check_backend(spec: ModelSpec) -> None:
 def _check_chat(spec: PolicySpec) -> None:
     if spec.chat and not spec.backend.startswith(_ADDRESSES):
         raise BadInputError(
-            f"policy: chat: true needs an endpoint, and backend={spec.backend!r} is none: give its "
-            "address, such as https://openrouter.ai/api"
+            f"policy: backend={spec.backend!r}: chat: true needs the address of an endpoint, such "
+            "as https://openrouter.ai/api"
         )
     if spec.chat and spec.path not in ("weak", CHAT):
         raise BadInputError(
-            f"policy: path={spec.path!r}: a chat endpoint has its models by name: leave path out "
-            "and set served_name"
+            f"policy: path={spec.path!r}: a chat endpoint selects its model by served_name: set "
+            "it, and leave path out"
         )
     if spec.chat and spec.served_name is None:
         raise BadInputError("policy: chat: true needs served_name, the model at the endpoint")
@@ -377,6 +377,6 @@ def _check_honoured(spec: ModelSpec, kind: str) -> None:
         if name not in _HONOURED[kind]:
             others = " or ".join(other for other, names in _HONOURED.items() if name in names)
             raise BadInputError(
-                f"{spec.where}: {name}={quoted(value)} means nothing to the backend "
+                f"{spec.where}: {name}={quoted(value)} has no effect with the backend "
                 f"{spec.backend}: leave it out, or take {others}"
             )

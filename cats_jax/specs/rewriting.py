@@ -48,7 +48,7 @@ class Rewriting:
             if sorted(_PLACES.findall(getattr(self, key))) != wanted:
                 shown = ", ".join(f"{{{place}}}" for place in wanted)
                 raise BadInputError(
-                    f"rewriting {self.name!r}: {key} must have {shown} once each and no other place"
+                    f"rewriting {self.name!r}: {key} must have {shown} once each, and no other"
                 )
 
     def digests(self) -> dict[str, str]:

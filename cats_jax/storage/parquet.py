@@ -37,7 +37,7 @@ def bounded_batches(path: pathlib.Path, limit: int) -> Iterator[pa.RecordBatch]:
     from pyarrow import parquet
 
     if not path.is_file():
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     most = min(limit, MAX_RATIO * max(path.stat().st_size, 1 << 20))
     too_large = f"its rows take more than {most >> 20} MiB of memory"
     with parquet.ParquetFile(path) as file:

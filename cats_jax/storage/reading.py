@@ -85,7 +85,7 @@ def read_text(path: pathlib.Path, limit: int = MAX_FILE) -> str:
         OSError: it can't be read.
     """
     if not path.is_file():
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -157,7 +157,7 @@ def bounded_lines(path: pathlib.Path) -> Iterator[bytes]:
         OSError: the file can't be read.
     """
     if not path.is_file():
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     with path.open("rb") as file:
         while line := file.readline(MAX_LINE + 1):
             _check_line(line)

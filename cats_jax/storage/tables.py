@@ -86,7 +86,7 @@ def _whole_texts(
         if (name := _with_lone_surrogate(row)) is not None:
             raise BadInputError(
                 f"{where}: {name!r} holds half of a character (a lone surrogate, \\ud800 to "
-                "\\udfff), which is no text: write the character whole, or drop it"
+                "\\udfff), which is not text: write the character whole, or drop it"
             )
         yield where, row
 

@@ -118,7 +118,7 @@ def _check_size(root: Node) -> None:
         if id(node) in sizes:
             return sizes[id(node)]
         if id(node) in open_nodes:
-            raise ValueError("an alias stands for what it is in")
+            raise ValueError("an alias refers to a value that contains it")
         open_nodes.add(id(node))
         children = node.value
         if isinstance(node, MappingNode):
@@ -174,7 +174,7 @@ def _scalar(loader: yaml.SafeLoader, node: Node) -> Any:
     if _FLOAT.fullmatch(text):
         return _number(node, float, text)
     if _NOT_FINITE.fullmatch(text):
-        raise _error(node, f"{text!r} is no finite number")
+        raise _error(node, f"{text!r} is not a finite number")
     return _text(loader, node)
 
 

@@ -70,9 +70,9 @@ def test_a_chat_endpoint_is_the_policy_and_the_prm_stays_here(checked, monkeypat
         assert cli.run(["solve", QUESTION, *options, "--strategy", "beam"]) == 2
         assert "needs single steps" in capsys.readouterr().err
     assert cli.run(["solve", QUESTION, "--chat"]) == 2
-    assert "chat: true needs an endpoint" in capsys.readouterr().err
+    assert "chat: true needs the address of an endpoint" in capsys.readouterr().err
     assert cli.run(["solve", QUESTION, "--chat", "--policy", "strong"]) == 2
-    assert "give its address" in capsys.readouterr().err
+    assert "needs the address of an endpoint" in capsys.readouterr().err
 
 
 def test_a_model_s_settings_reach_policy_and_prm(checked):
@@ -134,7 +134,7 @@ def test_what_a_recipe_does_not_leave_open_is_refused(tmp_path, capsys, options,
         (["--dtype", "float64"], "dtype='float64': backend hf has"),
         (["--device", "cuda:7"], "cuda:7.* not there"),
         (["--backend", "vllm"], "vLLM is not installed|does not start|imported"),
-        (["--backend", "hf", "--served-name", "m"], "served_name='m' means nothing"),
+        (["--backend", "hf", "--served-name", "m"], "served_name='m' has no effect"),
         (["--backend", "http://127.0.0.1:9", "--api-key-env", "NO_SUCH"], "NO_SUCH is not set"),
     ],
 )

@@ -143,7 +143,7 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
     refused({"certified": str(tmp_path / "no.json")}, "no such file: `cats-jax certify RUN")
     content = json.loads(pathlib.Path(certificate).read_text())
     for changes, message in (
-        ({"kind": "calibration"}, "is no certificate of this version .'kind' must be"),
+        ({"kind": "calibration"}, "is not a certificate of this version .'kind' must be"),
         ({"chosen": None}, "certifies no configuration"),
         ({"chosen": 99}, "make it anew"),
         ({"config": {}}, "'config.policy' is missing"),

@@ -180,11 +180,11 @@ def test_what_is_not_merged_is_refused_in_one_line(base, tmp_path, changes, mess
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.update({f"{_Q}.lora_magnitude_vector": torch.ones(4)}), "is no lora_A or"),
+        (lambda t: t.update({f"{_Q}.lora_magnitude_vector": torch.ones(4)}), "is not a lora_A or"),
         (lambda t: t.update({f"{_Q}.lora_A.weight": torch.ones(4, 60)}), "has 60 inputs and 128"),
         (
             lambda t: t.update({f"{_Q}.lora_A.weight": torch.ones(4, 64).to(torch.int8)}),
-            "is no lora_A or",
+            "is not a lora_A or",
         ),
         (_drop(f"{_Q}.lora_B.weight"), "one of lora_A and lora_B of 'model.layers.0.self_attn.q"),
         (lambda t: t.clear(), "it holds no tensor"),
@@ -241,7 +241,9 @@ def test_no_number_after_merging(base, adapter, value):
 
 
 def test_a_server_has_its_own(adapter):
-    with pytest.raises(BadInputError, match=r"adapter='.*' means nothing to the backend http://h"):
+    with pytest.raises(
+        BadInputError, match=r"adapter='.*' has no effect with the backend http://h"
+    ):
         PolicySpec("m", backend="http://h", adapter=str(adapter))
     with pytest.raises(BadInputError, match="policy: adapter=3: must be the path of a file"):
         _recipe({"path": "weak", "adapter": 3})

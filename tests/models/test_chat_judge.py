@@ -137,9 +137,9 @@ def test_what_can_not_work_is_one_line(knows):
         with pytest.raises(BadInputError, match="needs backend, the address of a chat endpoint"):
             PrmSpec("chat-judge", **values)
     for values in ({"max_model_len": 8}, {"head": "h.safetensors"}, {"device": "cuda"}):
-        with pytest.raises(BadInputError, match=f"{next(iter(values))}=.* means nothing to"):
+        with pytest.raises(BadInputError, match=f"{next(iter(values))}=.* has no effect with"):
             PrmSpec("chat-judge", backend="http://h:1", served_name="m", **values)
     with serving(key=SECRET) as server:
-        with pytest.raises(BadInputError, match="has no verdict to write"):
+        with pytest.raises(BadInputError, match="reads probabilities of tokens"):
             ModelFolders().check(spec_of(server, format="judge-probability"))
         assert server.bodies == []

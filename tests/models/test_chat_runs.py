@@ -19,12 +19,12 @@ _SERVED = {"backend": "http://localhost:1", "chat": True, "served_name": "llama3
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"backend": "vllm"}, "needs an endpoint.*'vllm'"),
+        ({"backend": "vllm"}, "backend='vllm': chat: true needs the address of an endpoint"),
         ({"served_name": None}, "needs served_name"),
         ({"path": "a/folder"}, "leave path out"),
         ({"chat": "yes"}, "chat='yes': must be true or false"),
-        ({"log_probs": True}, "log_probs=True means nothing"),
-        ({"max_model_len": 100}, "max_model_len=100 means nothing"),
+        ({"log_probs": True}, "log_probs=True has no effect"),
+        ({"max_model_len": 100}, "max_model_len=100 has no effect"),
         ({"chat": None, "max_cost": 1.0, "price": {"input": 1, "output": 1}}, "a chat endpoint"),
         ({"max_cost": 1.0}, "max_cost needs price"),
         ({"price": {"input": 1}}, "price=.*must be {input: X, output: Y}"),

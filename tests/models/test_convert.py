@@ -196,7 +196,7 @@ def test_a_malicious_pickle_is_not_run(tmp_path, how):
     match = (
         "asks for 'posix.system' while it is read.*nothing was run"
         if how == "torch"
-        else ("is no zip file")
+        else ("is not a zip file")
     )
     refused(folder, tmp_path, match)
     assert not marker.exists()
@@ -227,8 +227,8 @@ def worker_refuses(folder, names, match):
     ("state", "match"),
     [
         ([torch.ones(2)], "holds a list, not tensors by name"),
-        ({"model": {"weight": torch.ones(2)}}, "holds 'model', which is no named tensor"),
-        ({"weight": torch.eye(3).to_sparse()}, "holds 'weight', which is no plain tensor"),
+        ({"model": {"weight": torch.ones(2)}}, "holds 'model', which is not a named tensor"),
+        ({"weight": torch.eye(3).to_sparse()}, "holds 'weight', which is not a plain tensor"),
         ({}, "it holds no tensor"),
         (
             {"weight": torch.zeros(1).expand(1 << 40)},
@@ -245,9 +245,9 @@ def test_broken_files_are_refused(tmp_path):
     folder = save(tmp_path / "in", {"weight": torch.ones(1000)})
     file = folder / "pytorch_model.bin"
     file.write_bytes(file.read_bytes()[:-500])
-    worker_refuses(folder, [file.name], "is no whole checkpoint file|is no zip file")
+    worker_refuses(folder, [file.name], "is not a complete checkpoint file|is not a zip file")
     file.write_bytes(b"")
-    worker_refuses(folder, [file.name], "is no whole checkpoint file|is no zip file")
+    worker_refuses(folder, [file.name], "is not a complete checkpoint file|is not a zip file")
 
 
 def test_shards_are_checked(sharded, tmp_path):
@@ -257,7 +257,7 @@ def test_shards_are_checked(sharded, tmp_path):
     (folder / index).write_bytes((sharded / index).read_bytes())
     refused(folder, tmp_path, "names 'pytorch_model-00001-of-00002.bin', which is not there")
     (folder / index).write_text('{"weight_map": {"a": "../x.bin"}}')
-    refused(folder, tmp_path, "is no index of shards")
+    refused(folder, tmp_path, "is not an index of shards")
 
 
 @pytest.mark.usefixtures("in_process")
@@ -274,7 +274,7 @@ def test_folders_are_checked(converted, tmp_path):
     refused(tmp_path / "empty", tmp_path, "has neither pytorch_model.bin nor")
     source, target, *_ = converted["single"]
     refused(target, tmp_path, "has safetensors files already")
-    with pytest.raises(BadInputError, match="is there already"):
+    with pytest.raises(BadInputError, match="exists already"):
         convert_checkpoint(source, target)
 
 
@@ -287,7 +287,7 @@ def test_the_command_reports(single, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "in 1 file; lm_head.weight left out, tied to model.embed_tokens.weight" in printed
     assert run(["convert", str(single), str(tmp_path / "out")]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_file_in_the_working_directory_is_no_module(single, tmp_path, monkeypatch):

@@ -139,7 +139,7 @@ def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
     if name in honoured:
         assert getattr(PolicySpec("weak", backend=kind, **{name: GIVEN[name]}), name) == GIVEN[name]
         return
-    with pytest.raises(BadInputError, match=f"policy: {name}=.* means nothing to the backend"):
+    with pytest.raises(BadInputError, match=f"policy: {name}=.* has no effect with the backend"):
         PolicySpec("weak", backend=kind, **{name: GIVEN[name]})
     # A function may do with it what it likes, and "auto" drops it if the other backend is taken.
     for free in (PolicySpec("m:f", backend=kind, **{name: GIVEN[name]}),
@@ -306,7 +306,9 @@ def test_shares_of_one_gpu_add_up_to_one_at_most(machine):
     machine(2, False)
     policy = PolicySpec("weak", backend="vllm", gpu_memory_utilization=0.6, tensor_parallel_size=2)
     large = PrmSpec("exact", backend="vllm", gpu_memory_utilization=0.5, device="cuda:1")
-    with pytest.raises(BadInputError, match=r"PRM 'exact' are both on GPU 1 and want 1\.1 of its"):
+    with pytest.raises(
+        BadInputError, match=r"PRM 'exact' are both on GPU 1 and request 1\.1 of its"
+    ):
         check_shares(policy, (large,))
     fits = dataclasses.replace(large, gpu_memory_utilization=0.4)
     apart = dataclasses.replace(policy, tensor_parallel_size=None)

@@ -240,7 +240,7 @@ def test_rope_scaling_is_read():
     read = AutoConfig.for_model(**config_of("gemma3", **linear)).rope_parameters
     assert read["full_attention"] == {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e4}
     assert read["sliding_attention"]["rope_theta"] == 10_000.0
-    with pytest.raises(ValueError, match="'longrope' is not understood"):
+    with pytest.raises(ValueError, match="'longrope' is not supported"):
         config_of("llama", **{"llama.rope.scaling.type": "longrope"})
 
 
@@ -376,7 +376,7 @@ def test_a_torn_file_is_refused_wherever_it_ends(tmp_path):
     places = {*range(0, 64), *range(64, len(whole), 4099), len(whole) - 1}
     for place in sorted(places):
         torn.write_bytes(whole[:place])
-        refused(torn, tmp_path, "torn.gguf' is no whole GGUF file .*: download it again")
+        refused(torn, tmp_path, "torn.gguf' is not a complete GGUF file .*: download it again")
 
 
 def test_damaged_headers_are_refused_or_read(tmp_path):
@@ -420,13 +420,13 @@ def test_claims_of_size_are_checked_before_memory_is_taken(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"llama.expert_count": 8}, "'expert_count' says something that is not understood"),
+        ({"llama.expert_count": 8}, "'expert_count' has a meaning that is not supported"),
         ({"llama.block_count": 1 << 30}, "num_hidden_layers must be a whole number from 1 to"),
         ({"llama.block_count": 9000}, "lacks tensors of its 9000 layers"),
         ({"llama.block_count": 1}, "'blk.1.attn_norm.weight' has no place"),
-        ({"llama.embedding_length": 128}, r"has shape \(104, 64\), and not \(104, 128\)"),
-        ({"llama.rope.dimension_count": 16}, "rope.dimension_count is not the size of a head, 32"),
-        ({"llama.attention.head_count": [4, 2]}, "attention.head_count is no positive whole"),
+        ({"llama.embedding_length": 128}, r"has shape \(104, 64\), expected \(104, 128\)"),
+        ({"llama.rope.dimension_count": 16}, "rope.dimension_count must be the size of a head, 32"),
+        ({"llama.attention.head_count": [4, 2]}, "attention.head_count must be a positive whole"),
         ({"llama.context_length": None}, "'max_position|'llama.context_length' is missing"),
         ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.model 't5' is not gpt2 or llama"),
         ({"tokenizer.ggml.pre": "tekken2"}, "tokenizer.ggml.pre 'tekken2'.*known are llama-bpe"),
@@ -449,7 +449,7 @@ def test_tensors_must_be_those_of_the_architecture(tmp_path):
     refused(path, tmp_path, "'blk.1.ffn_gate_exps.weight' has no place in a model of llama")
     broken = values | {"blk.1.ffn_up.weight": values["blk.1.ffn_up.weight"] * np.float32(np.nan)}
     path = write(tmp_path / "m.gguf", values=broken)
-    refused(path, tmp_path, r"value in 'model.layers.1.mlp.up_proj.weight' that is no finite")
+    refused(path, tmp_path, r"value in 'model.layers.1.mlp.up_proj.weight' that is not finite")
 
 
 def test_parts_must_belong_together(tmp_path):
@@ -461,14 +461,14 @@ def test_parts_must_belong_together(tmp_path):
     shutil.copyfile(first, second)
     refused(first, tmp_path, "00002.gguf' is not part 2 of 2")
     second.write_bytes(kept[:-500])
-    refused(first, tmp_path, "00002-of-00002.gguf' is no whole GGUF file")
+    refused(first, tmp_path, "00002-of-00002.gguf' is not a complete GGUF file")
     second.unlink()
     refused(first, tmp_path, "first of 2 parts, and 'm-00002-of-00002.gguf' is not beside it")
 
 
 def test_other_inputs_are_refused_in_one_line(tmp_path, monkeypatch):
     path = write(tmp_path / "m.gguf")
-    refused(tmp_path / "none.gguf", tmp_path, "none.gguf' is no file: give a GGUF")
+    refused(tmp_path / "none.gguf", tmp_path, "none.gguf' is not a file: give a GGUF")
     refused(path, tmp_path, "dtype must be one of bfloat16, float32", dtype="float16")
     other = GGUFWriter(tmp_path / "other.gguf", "falcon")
     other.add_tensor("token_embd.weight", np.zeros((2, 2), np.float32))
@@ -498,7 +498,7 @@ def test_the_command_reports(tmp_path, capsys):
     assert run(["convert", str(path), str(tmp_path / "out"), "--dtype", "float32"]) == 0
     assert "21 tensors" in capsys.readouterr().out
     assert run(["convert", str(path), str(tmp_path / "out")]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert run(["convert", str(path), str(tmp_path / "new"), "--max-seconds", "9"]) == 2
     assert "--max-seconds is for .bin files" in capsys.readouterr().err
     assert run(["convert", str(tmp_path), str(tmp_path / "new"), "--dtype", "float32"]) == 2

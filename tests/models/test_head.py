@@ -126,11 +126,11 @@ def test_what_is_no_head_is_refused_before_weights_are_read(base, tmp_path, tens
 
 
 def test_no_file_and_other_backends(base, tmp_path, monkeypatch):
-    with pytest.raises(BadInputError, match=r"is no file: give a .safetensors file"):
+    with pytest.raises(BadInputError, match=r"does not exist: give a .safetensors file"):
         ModelFolders().check(PrmSpec(str(base), format="world", head=str(tmp_path / "none")))
     for other in ("vllm", "http://h"):
         with pytest.raises(
-            BadInputError, match=r"head='h' means nothing .*leave it out, or take hf"
+            BadInputError, match=r"head='h' has no effect .*leave it out, or take hf"
         ):
             PrmSpec(str(base), backend=other, head="h")
     with pytest.raises(BadInputError, match="unknown key 'head'"):

@@ -157,7 +157,7 @@ def test_a_call_that_hangs_longer_than_patience_lasts_is_made_again(connect):
 def test_patience_ends_in_a_stop_that_can_be_gone_on_with(connect):
     with serving(itertools.repeat("missing")) as server:
         sampler = HTTPSampler(connect(server, patience=0.2))
-        with pytest.raises(RunStoppedError, match=r"not whole.*start again"):
+        with pytest.raises(RunStoppedError, match=r"incomplete.*start again"):
             sampler.sample(REQUESTS[:1])
 
 

@@ -139,7 +139,7 @@ def test_a_server_that_stays_away_stops_the_run_which_can_be_gone_on_with(
         code, rows = evaluate(server.url, folder)
     assert code == 1
     assert rows.items() < undisturbed.items()
-    assert "see to the server and start again, nothing is lost" in capsys.readouterr().err
+    assert "check the server and start again, nothing is lost" in capsys.readouterr().err
     with faulty_server.serving(answer, port=port, context=256) as server:
         assert evaluate(server.url, folder) == (0, undisturbed)
 

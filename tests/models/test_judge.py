@@ -314,7 +314,7 @@ _SAMPLES = "samples: 2, temperature: .5"
                 ("(?P<x>a)", "named"),
                 ("a*a*a*a*(b)", "at most 3 of"),
                 ("a?a?a?a?a?a?a?(b)", "at most 6 of"),
-                ("(a", "is no regular expression"),
+                ("(a", "is not a regular expression"),
                 ("a", "one group, and has 0"),
                 ("(a)(b)", "one group, and has 2"),
                 ("a" * 199 + "(b)", "at most 200 characters"),
@@ -396,7 +396,7 @@ def test_names_of_special_tokens_in_a_path_are_text(tmp_path):
         ModelFolders().check(dataclasses.replace(spec, format="judge-probability"))
     with pytest.raises(BadInputError, match="judge that writes critiques"):
         HuggingFaceScorer(folder, JUDGE_CRITIQUE)
-    with pytest.raises(BadInputError, match="no verdict to write"):
+    with pytest.raises(BadInputError, match="does not ask the model for a verdict"):
         JudgeScorer(prm_format("judge-probability"), scorer._writer)
 
 

@@ -89,14 +89,14 @@ def test_a_recipe_runs_them_like_the_same_models_from_elsewhere(tmp_path, module
 
 
 def test_what_a_function_returns_is_checked(module):
-    with pytest.raises(BadInputError, match=r"wrong' returned a int, which is no StepGenerator"):
+    with pytest.raises(BadInputError, match=r"wrong' returned a int, which is not a StepGenerator"):
         ModelFolders().policy(PolicySpec(f"{module}:wrong"))
-    with pytest.raises(BadInputError, match=r"wrong' returned a int, which is no StepScorer"):
+    with pytest.raises(BadInputError, match=r"wrong' returned a int, which is not a StepScorer"):
         ModelFolders().prm(PrmSpec(f"{module}:wrong"))
     # A policy is no PRM, and a PRM no policy.
-    with pytest.raises(BadInputError, match="ScriptedPrm, which is no StepGenerator"):
+    with pytest.raises(BadInputError, match="ScriptedPrm, which is not a StepGenerator"):
         ModelFolders().policy(PolicySpec(f"{module}:prm"))
-    with pytest.raises(BadInputError, match="ScriptedPolicy, which is no StepScorer"):
+    with pytest.raises(BadInputError, match="ScriptedPolicy, which is not a StepScorer"):
         ModelFolders().prm(PrmSpec(f"{module}:policy"))
     assert isinstance(ModelFolders().policy(PolicySpec(f"{module}:policy")), StepGenerator)
     assert isinstance(ModelFolders().prm(PrmSpec(f"{module}:prm")), StepScorer)

@@ -160,7 +160,7 @@ def test_a_format_is_read_from_yaml(tmp_path):
     assert choose_format(str(file), ()) == expected
     assert choose_format(str(file), {"a", "<|im_end|>"}) == expected
     with pytest.raises(
-        BadInputError, match=r"end_tokens: '<\|im_end\|>' is no token.*mean '<im_end>'"
+        BadInputError, match=r"end_tokens: '<\|im_end\|>' is not a token.*mean '<im_end>'"
     ):
         choose_format(str(file), {"a", "<im_end>"})
     for text, match in [

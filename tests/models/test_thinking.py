@@ -368,7 +368,7 @@ def test_the_switch_of_a_chat_template(folder, tmp_path):
     assert texts == ["<s>1+2=?", "<s>1+2=?", "<s>1+2=?<think></think>"]
     with pytest.raises(BadInputError, match="has no switch enable_thinking"):
         EngineGenerator(folder, lambda context: None, format=format)
-    with pytest.raises(BadInputError, match="thinking has no use with enable_thinking=False"):
+    with pytest.raises(BadInputError, match="thinking and enable_thinking=False exclude"):
         dataclasses.replace(thinking(budget=5), enable_thinking=False)
 
 

@@ -42,7 +42,7 @@ def test_aliases_that_stand_for_too_much_are_refused_at_once(tmp_path, key):
 
 
 REFUSED = {
-    "a: &a [*a]\n": "an alias stands for what it is in",
+    "a: &a [*a]\n": "an alias refers to a value that contains it",
     f"name: &n {'x' * 60_000}\na: [{', '.join(['*n'] * 20)}]\n": "aliases stand for more than",
     f"seeds: [{', '.join(map(str, range(30_000)))}]\n": "more than 20000 values",
     f"seeds: {'[' * 5000}\n": "nested more than 64 deep",
@@ -53,7 +53,7 @@ REFUSED = {
     "max_depth: 1_0\n": "'1_0' means different things",
     "trees: yes\n": "'yes' means different things in different versions of YAML: write true",
     "max_depth: !!int '1:30'\n": "means different things",
-    "max_seconds: .inf\n": "'.inf' is no finite number",
+    "max_seconds: .inf\n": "'.inf' is not a finite number",
     "max_seconds: 1e999\n": "is too large",
     f"budget: {'9' * 400}\n": "more than 64 bits",
     "name: !!python/object/apply:os.system [id]\n": "could not determine a constructor",

@@ -61,7 +61,7 @@ def model_config(
         rope_factors: values of `rope_freqs.weight`, where Llama 3.1 keeps its scaling.
 
     Raises:
-        ValueError: a value is not a number of its kind, or is not understood.
+        ValueError: a value is not a number of its kind, or is not supported.
         KeyError: a key or a tensor is missing.
     """
     architecture = metadata["general.architecture"]
@@ -79,7 +79,7 @@ def model_config(
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     for key in ("attention.value_length", "rope.dimension_count"):
         if own.get(key, config["head_dim"]) != config["head_dim"]:
-            raise ValueError(f"{key} is not the size of a head, {config['head_dim']}")
+            raise ValueError(f"{key} must be the size of a head, {config['head_dim']}")
     config |= {
         "vocab_size": shapes["token_embd.weight"][0],
         "rms_norm_eps": _decimal(own["attention.layer_norm_rms_epsilon"]),
@@ -99,19 +99,19 @@ def _check_keys(own: Mapping[str, Any], known: Sequence[str]) -> None:
     for key, value in own.items():
         # Counts of experts and the like are zero where there are none.
         if key not in known and value != 0:
-            raise ValueError(f"{key[:80]!r} says something that is not understood")
+            raise ValueError(f"{key[:80]!r} has a meaning that is not supported")
 
 
 def _whole(own: Mapping[str, Any], key: str) -> int:
     if type(own[key]) is not int or own[key] < 1:
-        raise ValueError(f"{key} is no positive whole number, the same for all layers")
+        raise ValueError(f"{key} must be a positive whole number, the same for all layers")
     return own[key]
 
 
 def _decimal(value: Any) -> float:
     """A number that was stored in 32 bits, with the digits that it was written with."""
     if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-        raise ValueError("a rope base, rope factor or epsilon is no positive number")
+        raise ValueError("a rope base, rope factor or epsilon is not a positive number")
     return float(str(np.float32(value)))
 
 
@@ -127,7 +127,7 @@ def _scaling(
     if kind == "none" or factor == 1.0:
         return None
     if kind not in ("linear", "yarn"):
-        raise ValueError(f"rope.scaling.type {str(kind)[:40]!r} is not understood")
+        raise ValueError(f"rope.scaling.type {str(kind)[:40]!r} is not supported")
     scaling = {"rope_type": kind, "factor": _decimal(factor)}
     if kind == "yarn":
         original = _whole(own, "rope.scaling.original_context_length")

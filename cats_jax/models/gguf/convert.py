@@ -72,7 +72,7 @@ def convert_gguf(
     if dtype not in _DTYPES:
         raise BadInputError(f"dtype must be one of {', '.join(_DTYPES)}, not {quoted(dtype)}")
     if not source.is_file():
-        raise BadInputError(f"{str(source)!r} is no file: give a GGUF, or the first part of one")
+        raise BadInputError(f"{str(source)!r} is not a file: give a GGUF, or the first part of one")
     check_absent(target)
     dequantize, block_sizes = _library(source)
     model = read_model(source, block_sizes)
@@ -142,7 +142,7 @@ def _rope_factors(model: GGUFModel) -> np.ndarray | None:
     if tensor is None:
         return None
     if tensor.kind != _F32 or tensor.num_bytes > _MAX_ROPE_BYTES:
-        raise ValueError("rope_freqs.weight is no short row of numbers in float32")
+        raise ValueError("rope_freqs.weight must be a short row of float32 numbers")
     return np.fromfile(tensor.file, "<f4", tensor.num_bytes // 4, offset=tensor.start)
 
 
@@ -166,7 +166,7 @@ def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
         if renamed is None or shape is None:
             raise ValueError(f"tensor {quoted(name)} has no place in a model of {architecture}")
         if shape != tensor.shape:
-            raise ValueError(f"{quoted(name)} has shape {tensor.shape}, and not {shape}")
+            raise ValueError(f"{quoted(name)} has shape {tensor.shape}, expected {shape}")
         if len(shape) == 1 and tensor.kind not in (_F32, _F16, _BF16):
             raise ValueError(f"{quoted(name)} is a quantised vector")
         mixed = architecture == "llama" and (".attn_q." in name or ".attn_k." in name)
@@ -237,7 +237,7 @@ def _write(
                     if not np.isfinite(rows).all():
                         raise BadInputError(
                             f"{str(weight.source.file)!r} has a value in {weight.name!r} that is "
-                            "no finite number: download it again"
+                            "not finite: download it again"
                         )
                     written += stream.write(_encoded(rows + np.float32(weight.shift), dtype))
                     progress(written)

@@ -139,7 +139,7 @@ def _parts(path: pathlib.Path) -> list[pathlib.Path]:
 def _read(
     path: pathlib.Path, block_sizes: Mapping[int, tuple[int, int]]
 ) -> tuple[dict[str, Any], dict[str, GGUFTensor]]:
-    what = "is no whole GGUF file"
+    what = "is not a complete GGUF file"
     with reading(repr(str(path)), "download it again", what), path.open("rb") as stream:
         return _Header(path, stream, block_sizes).read()
 
@@ -189,7 +189,7 @@ class _Header:
             raise ValueError(f"{quoted(name)} has the unknown type {kind}")
         values, num_bytes = self._block_sizes[kind]
         if shape[-1] % values:
-            raise ValueError(f"the rows of {quoted(name)} are no whole blocks of {values} values")
+            raise ValueError(f"the rows of {quoted(name)} must be whole blocks of {values} values")
         size = math.prod(shape) // values * num_bytes
         if start + size > self._size:
             raise ValueError(

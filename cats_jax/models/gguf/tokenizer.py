@@ -158,7 +158,7 @@ class _Vocabulary:
         """An array of texts."""
         values = self._own(key)
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise ValueError(f"tokenizer.ggml.{key} is no array of texts")
+            raise ValueError(f"tokenizer.ggml.{key} is not an array of texts")
         return values
 
     def scores(self) -> Sequence[float]:
@@ -168,7 +168,7 @@ class _Vocabulary:
             return range(0, -len(self.typed), -1)
         scores = self._own("scores")
         if not isinstance(scores, list) or len(scores) != len(self.typed):
-            raise ValueError("tokenizer.ggml.scores has not one number a token")
+            raise ValueError("tokenizer.ggml.scores must have one number for each token")
         return scores
 
     def adds(self, name: str, default: bool) -> bool:
@@ -247,5 +247,5 @@ def _sentencepiece(own: _Vocabulary) -> Tokenizer:
 
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{key} is no text")
+        raise ValueError(f"{key} is not a text")
     return value

@@ -544,7 +544,7 @@ def _check_bound(kv_cache_gib: float | None, bytes_per_token: int) -> None:
     # A prompt and a step at the very least, and the slot for padding.
     if kv_cache_gib * 2**30 < 3 * bytes_per_token:
         raise BadInputError(
-            f"kv_cache_gib={kv_cache_gib} holds no path: keys and values of one token take "
+            f"kv_cache_gib={kv_cache_gib} is less than one token needs: its keys and values take "
             f"{bytes_per_token} bytes; raise it, or drop it for a share of the free memory"
         )
 

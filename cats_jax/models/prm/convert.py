@@ -96,7 +96,7 @@ def convert_checkpoint(
 def check_absent(target: pathlib.Path) -> None:
     """Raise BadInputError if something stands at a path that is to become a folder."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInputError(f"{str(target)!r} is there already: name a folder that is not")
+        raise BadInputError(f"{str(target)!r} exists already: name a new folder")
 
 
 @contextlib.contextmanager

@@ -92,9 +92,9 @@ def _read(source: pathlib.Path, names: list[str]) -> dict[str, Tensor]:
     for name in names:
         for key, value in _load(source / name).items():
             if not isinstance(key, str) or not isinstance(value, Tensor):
-                raise Refusal(f"{name} holds {key!r}, which is no named tensor")
+                raise Refusal(f"{name} holds {key!r}, which is not a named tensor")
             if value.layout != torch.strided or value.is_quantized or value.is_complex():
-                raise Refusal(f"{name} holds {key!r}, which is no plain tensor of numbers")
+                raise Refusal(f"{name} holds {key!r}, which is not a plain tensor of numbers")
             if key in found:
                 raise Refusal(f"{name} holds {key!r}, which another file has already")
             found[key] = value.detach()
@@ -113,11 +113,11 @@ def _load(file: pathlib.Path) -> dict[Any, Any]:
             raise MemoryError from error
         if "mmap can only be used" in str(error):
             raise Refusal(
-                f"{file.name} is no zip file, as torch has written them since 1.6: save it again "
-                "with a newer torch, if you trust it"
+                f"{file.name} is not a zip file, as torch has written them since 1.6: save it "
+                "again with a newer torch, if you trust it"
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Refusal(f"{file.name} is no whole checkpoint file ({reason})") from error
+        raise Refusal(f"{file.name} is not a complete checkpoint file ({reason})") from error
     if not isinstance(content, dict):
         raise Refusal(f"{file.name} holds a {type(content).__name__}, not tensors by name")
     return content

@@ -139,7 +139,8 @@ class PRMFormat:
         for name, default in (("tag", ""), ("read_at", "tag"), ("joined", True), ("newline", None)):
             if getattr(self, name) != default:
                 self._refuse(
-                    name, f"belongs to steps, which a {self.layout} has none of: leave out"
+                    name,
+                    f"belongs to steps, which the layout {self.layout} does not have: leave it out",
                 )
 
     def _refuse(self, key: str, rule: str) -> None:

@@ -49,7 +49,7 @@ def tensors_of_file(read_out: TokenPair | Head | None) -> dict[str, StoredTensor
     file = pathlib.Path(read_out.file)
     if not file.is_file():
         raise MissingModelError(
-            f"head {str(file)!r} is no file: give a .safetensors file with the tensor 'weight'"
+            f"head {str(file)!r} does not exist: give a .safetensors file with the tensor 'weight'"
         )
     found = {tensor.name: tensor for tensor in file_tensors(file.resolve())}
     if "weight" not in found or found.keys() - {"weight", "bias"}:

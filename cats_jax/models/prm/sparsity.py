@@ -125,10 +125,10 @@ def checkpoint_sparsity(
 def _config(folder: pathlib.Path) -> dict[str, Any]:
     """Content of config.json; empty if there is none, because counting does not need it."""
     file = folder / "config.json"
-    with reading(repr(str(file)), "download it again", "is no JSON"):
+    with reading(repr(str(file)), "download it again", "is not JSON"):
         config = read_json(file) if file.is_file() else {}
     if not isinstance(config, dict):
-        raise BadInputError(f"{str(file)!r} is no JSON object: download it again")
+        raise BadInputError(f"{str(file)!r} is not a JSON object: download it again")
     return config
 
 

@@ -151,5 +151,5 @@ def _fault_of_pattern(pattern: str) -> str | None:
     try:
         groups = re.compile(pattern).groups
     except (re.error, OverflowError, RecursionError) as error:
-        return f"is no regular expression ({error})"
+        return f"is not a regular expression ({error})"
     return None if groups == 1 else f"must have one group, and has {groups}"

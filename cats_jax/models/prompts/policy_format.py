@@ -48,8 +48,8 @@ class PolicyFormat:
     def __post_init__(self) -> None:
         if self.thinking is not None and self.enable_thinking is False:
             raise BadInputError(
-                f"policy format {self.name!r}: thinking has no use with enable_thinking=False: "
-                "leave one of them out"
+                f"policy format {self.name!r}: thinking and enable_thinking=False exclude "
+                "each other: leave one of them out"
             )
         if self.prompt.count("{question}") != 1:
             raise BadInputError(
@@ -165,6 +165,7 @@ def _check_end_tokens(where: str, chosen: PolicyFormat, vocabulary: Collection[s
             marks = sorted(name for name in vocabulary if name[:1] == "<" and name[-1:] == ">")
             near = known_names(token, marks).rpartition("known are")[0]  # of hundreds
             raise BadInputError(
-                f"{where}: end_tokens: {token!r} is no token of the tokenizer: {near}name tokens "
-                "that it has, or leave end_tokens out: those that the model names end answers, too"
+                f"{where}: end_tokens: {token!r} is not a token of the tokenizer: {near}name "
+                "tokens that it has, or leave end_tokens out: those that the model names end "
+                "answers, too"
             )

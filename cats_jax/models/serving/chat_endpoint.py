@@ -223,7 +223,7 @@ class Replies:
                     whole += len(line)
                 # A reply that was cut off is dropped. Any other line is an error.
                 elif not line.startswith(_START) and not _START.startswith(line):
-                    raise ValueError("it is no file of replies")
+                    raise ValueError("it is not a file of replies")
         return whole
 
     def _take(self, entry: Any) -> None:
@@ -291,5 +291,5 @@ def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _MOST_TOKENS:
-        raise ValueError(f"{quoted(value)} is no number of tokens")
+        raise ValueError(f"{quoted(value)} is not a number of tokens")
     return value

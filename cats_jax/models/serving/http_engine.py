@@ -116,7 +116,7 @@ class Server:
                 base_url=self.url, headers=headers, timeout=timeout, limits=limits
             )
         except httpx.InvalidURL as error:
-            raise BadInputError(f"server {url!r} is no address: {error}") from error
+            raise BadInputError(f"server {url!r} is not an address: {error}") from error
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
         # Closes also when nothing refers to this server any more, such as after a change of PRM.
         self._closing = weakref.finalize(self, _close, self._client, self._pool)
@@ -169,7 +169,9 @@ class Server:
             return self._given_up_at > asked_at
 
         if given_up():
-            raise RunStoppedError(f"server {self.url}: given up, see to it and start again")
+            raise RunStoppedError(
+                f"server {self.url}: stopped waiting for it: check the server and start again"
+            )
         # One try that hangs may outlast the patience, so a number of tries must be reached, too.
         tried = tenacity.stop_all(
             tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
@@ -187,7 +189,7 @@ class Server:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
                 f"server {self.url}: no good reply from {path} in {self._patience:.0f} s or more "
-                f"({self.without_key(error)}): see to the server and start again, nothing is lost"
+                f"({self.without_key(error)}): check the server and start again, nothing is lost"
             ) from error
 
     def _post_once(
@@ -213,7 +215,7 @@ class Server:
             raise
         # The content may cause KeyError, TypeError, OverflowError, RecursionError and more.
         except Exception as error:
-            raise TryAgainError(f"a reply that is not whole ({self.without_key(error)})") from error
+            raise TryAgainError(f"an incomplete reply ({self.without_key(error)})") from error
 
     def _whole_reply(
         self, path: str, body: dict[str, Any], hint: str
@@ -448,7 +450,7 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
         raise UnfitServerError("gives no 'token_ids' with its samples (return_token_ids)")
     ids = tuple(choice["token_ids"])
     if not all(type(token) is int and 0 <= token < 1 << 31 for token in ids):
-        raise ValueError("a token id is no id")
+        raise ValueError("a token id is not an integer of the vocabulary")
     finish = choice["finish_reason"]
     if not ids or finish not in ("stop", "length"):
         raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
@@ -458,7 +460,7 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
     if "logprobs" in body:
         if choice.get("logprobs") is None:
             raise UnfitServerError(
-                "gives no log-probabilities (log_probs: false does without, in most searches)"
+                "gives no log-probabilities (most searches also run with log_probs: false)"
             )
         log_probs = tuple(map(float, choice["logprobs"]["token_logprobs"]))
         if len(log_probs) != len(ids):
