@@ -70,9 +70,9 @@ def test_a_chat_endpoint_is_the_policy_and_the_prm_stays_here(checked, monkeypat
         assert cli.run(["solve", QUESTION, *options, "--strategy", "beam"]) == 2
         assert "needs single steps" in capsys.readouterr().err
     assert cli.run(["solve", QUESTION, "--chat"]) == 2
-    assert "chat: true needs an endpoint" in capsys.readouterr().err
+    assert "chat: true needs the address of an endpoint" in capsys.readouterr().err
     assert cli.run(["solve", QUESTION, "--chat", "--policy", "strong"]) == 2
-    assert "give its address" in capsys.readouterr().err
+    assert "needs the address of an endpoint" in capsys.readouterr().err
 
 
 def test_a_model_s_settings_reach_policy_and_prm(checked):

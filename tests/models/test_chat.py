@@ -443,9 +443,9 @@ def test_a_reply_with_one_wrong_value_is_read_or_one_line(connect, monkeypatch):
     ("line", "words"),
     [
         ("[]\n", "is damaged"),
-        ("my only copy", "no file of replies"),
+        ("my only copy", "not a file of replies"),
         ('{"key": "a", "samples": [["x", "stop"]], "prompt": -1, "cached": 0, "completion": 1}\n',
-         "no number of tokens"),
+         "not a number of tokens"),
         ('{"key": "a", "samples": [], "prompt": 1, "cached": 0, "completion": 1}\n', "is broken"),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ _SERVED = {"backend": "http://localhost:1", "chat": True, "served_name": "llama3
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"backend": "vllm"}, "needs an endpoint.*'vllm'"),
+        ({"backend": "vllm"}, "backend='vllm': chat: true needs the address of an endpoint"),
         ({"served_name": None}, "needs served_name"),
         ({"path": "a/folder"}, "leave path out"),
         ({"chat": "yes"}, "chat='yes': must be true or false"),

@@ -196,7 +196,7 @@ def test_a_malicious_pickle_is_not_run(tmp_path, how):
     match = (
         "asks for 'posix.system' while it is read.*nothing was run"
         if how == "torch"
-        else ("is no zip file")
+        else ("is not a zip file")
     )
     refused(folder, tmp_path, match)
     assert not marker.exists()

@@ -306,7 +306,9 @@ def test_shares_of_one_gpu_add_up_to_one_at_most(machine):
     machine(2, False)
     policy = PolicySpec("weak", backend="vllm", gpu_memory_utilization=0.6, tensor_parallel_size=2)
     large = PrmSpec("exact", backend="vllm", gpu_memory_utilization=0.5, device="cuda:1")
-    with pytest.raises(BadInputError, match=r"PRM 'exact' are both on GPU 1 and want 1\.1 of its"):
+    with pytest.raises(
+        BadInputError, match=r"PRM 'exact' are both on GPU 1 and request 1\.1 of its"
+    ):
         check_shares(policy, (large,))
     fits = dataclasses.replace(large, gpu_memory_utilization=0.4)
     apart = dataclasses.replace(policy, tensor_parallel_size=None)
