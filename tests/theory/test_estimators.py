@@ -118,16 +118,7 @@ def test_coverage_is_the_mean_over_questions():
     assert low < value < high
 
 
-# Risk and gap
-
-
-def test_the_gap_is_signed_and_its_interval_comes_from_held_out_data():
-    train, test = [0.0, 0.0, 0.5], [1.0] * 30 + [0.0] * 70
-    value, low, high = estimators.estimate_gap(train, test)
-    risk = estimators.estimate_risk(test)
-    assert value == pytest.approx(0.3 - 0.5 / 3)
-    assert (low, high) == pytest.approx((risk.low - 0.5 / 3, risk.high - 0.5 / 3))
-    assert estimators.estimate_gap([1.0], [0.0]).value == -1.0
+# Risk
 
 
 def test_a_unit_is_one_observation_however_many_steps_it_has():

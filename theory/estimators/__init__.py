@@ -26,7 +26,6 @@ from .deviation import exceedance as exceedance
 from .intervals import Estimate as Estimate
 from .intervals import bounded_mean as bounded_mean
 from .intervals import clopper_pearson as clopper_pearson
-from .risk import estimate_gap as estimate_gap
 from .risk import estimate_risk as estimate_risk
 from .sparsity_study import sparsity_against_error as sparsity_against_error
 from .sparsity_study import sparsity_max_p as sparsity_max_p

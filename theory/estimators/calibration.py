@@ -173,10 +173,7 @@ def prm_quality(
     *,
     units: Values | None = None,
     siblings: Values | None = None,
-    num_bins: int = 10,
     num_resamples: int = 400,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
 ) -> dict[str, Estimate]:
     """All figures of a PRM with percentile-bootstrap intervals over questions.
 
@@ -185,10 +182,7 @@ def prm_quality(
         labels: f64[n], 0 or 1, both kinds.
         units: question of each pair: the bootstrap draws whole questions. None: each its own.
         siblings: parent of each pair, for "pair"; None leaves that out.
-        num_bins: of the calibration error.
         num_resamples: of the bootstrap.
-        seed: of the bootstrap.
-        confidence: in (0, 1).
 
     Returns:
         "log loss" (nats), "Brier", "calibration error", "AUC" and, if asked for, "pair".
@@ -197,20 +191,14 @@ def prm_quality(
     figures: dict[str, Callable[[np.ndarray], float]] = {
         "log loss": lambda w: mean_log_loss(r, y, w),
         "Brier": lambda w: brier_score(r, y, w),
-        "calibration error": lambda w: expected_calibration_error(r, y, w, num_bins=num_bins),
+        "calibration error": lambda w: expected_calibration_error(r, y, w),
         "AUC": lambda w: area_under_curve(r, y, w),
     }
     if siblings is not None:
         # Siblings have one question, so their weights are equal: its square root makes a pair
         # count as often as its question was drawn.
         figures["pair"] = lambda w: pair_accuracy(r, y, siblings, np.sqrt(w))
-    return bootstrap(
-        figures,
-        unit_codes(units, r.size),
-        num_resamples=num_resamples,
-        seed=seed,
-        confidence=confidence,
-    )
+    return bootstrap(figures, unit_codes(units, r.size), num_resamples=num_resamples)
 
 
 def bootstrap(
