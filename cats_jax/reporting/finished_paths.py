@@ -40,15 +40,21 @@ def finished_paths(run: Run, rows: Iterable[Row], judge: AnswerJudge) -> Finishe
     for row in rows:
         if row.tree is None:
             continue
-        verdicts: dict[str, float] = {}
-        for answer, score in scored_answers(run.tree(row)):
-            if answer not in verdicts:
-                grade = grade_answer(judge, answer, row.gold, row.tolerance)
-                verdicts[answer] = float(grade.correct)
+        result = run.tree(row)
+        verdicts = path_verdicts(row, result, judge)
+        for answer, score in scored_answers(result):
             scores.append(min(max(score, 0.0), 1.0))
-            truths.append(verdicts[answer])
+            truths.append(float(verdicts[answer]))
             questions.append(row.question)
     return FinishedPaths(np.array(scores), np.array(truths), np.array(questions, str))
+
+
+def path_verdicts(row: Row, result: SearchResult, judge: AnswerJudge) -> dict[str | None, bool]:
+    """Whether each answer of the finished paths is right; a path without an answer has None."""
+    return {
+        answer: grade_answer(judge, answer, row.gold, row.tolerance).correct
+        for answer in {path.answer for path in result.paths}
+    }
 
 
 def scored_answers(result: SearchResult) -> list[tuple[str, float]]:

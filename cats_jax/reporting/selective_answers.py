@@ -18,9 +18,9 @@ from ..errors import BadInputError
 from ..live.abstention import answer_score
 from ..runs.folder import Run
 from ..specs.certificates import KIND
-from .certified_configurations import about_run, check_delta, check_rows
+from .certified_configurations import about_run, check_one_seed, check_rows, check_shares
 from .groups import Group, groups
-from .run_tables import IDENTITY
+from .run_tables import IDENTITY, identity
 from .sheets import Column, Record, Sheet, share
 
 THRESHOLDS = np.concatenate([[0.0], special.expit(np.arange(-7.0, 8.0, 0.5))])
@@ -57,9 +57,7 @@ class SelectiveGroup:
         at, answered = self.place, self.answered
         wrong = 0 if at is None else int(self.found.errors[at])
         return {
-            "strategy": self.group.strategy,
-            "num_candidates": self.group.num_candidates,
-            "prm": self.group.prm,
+            **identity(self.group),
             "threshold": None if at is None else float(THRESHOLDS[at]),
             "answered": answered / self.total,
             "accuracy": 1 - wrong / answered if answered else None,
@@ -118,18 +116,13 @@ def certify_selective(run: Run, target: float, *, delta: float) -> SelectiveCert
     Raises:
         BadInputError: the run can't certify a threshold; the message states the reason.
     """
-    check_delta(delta)
-    if not 0 < target < 1:
-        raise BadInputError(f"--target={target:g}: must be between 0 and 1")
+    check_shares(delta=delta, target=target)
     found = groups(run.rows)
     number = check_rows(run, found)
     scored = [group for group in found if group.prm is not None]
     if not scored:
         raise BadInputError("--selective: no strategy of the run reads scores: take one that does")
-    if len({row.seed for row in run.rows}) > 1:
-        raise BadInputError(
-            "--selective: a question counts once, and the run has several seeds: run one seed"
-        )
+    check_one_seed(run, "--selective")
     needed = int(np.ceil(np.log(delta / len(scored) / THRESHOLDS.size) / np.log(target)))
     if number < needed:
         raise BadInputError(

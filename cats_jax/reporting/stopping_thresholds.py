@@ -18,12 +18,19 @@ import theory
 
 from ..controllers.strategies import revisions_of
 from ..errors import BadInputError
-from ..grading.verdict import grade_answer, make_judge, recorded_grader
+from ..grading.verdict import make_judge, recorded_grader
 from ..protocols import AnswerJudge
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from ..specs.recipe import StrategySpec
-from .certified_configurations import COST_SHARE, about_run, check_delta, check_rows
+from .certified_configurations import (
+    COST_SHARE,
+    about_run,
+    check_one_seed,
+    check_rows,
+    check_shares,
+)
+from .finished_paths import path_verdicts
 from .groups import Group, groups
 from .selective_answers import THRESHOLDS
 from .sheets import Column, Record, Sheet, plain, share
@@ -133,9 +140,7 @@ def certify_stopping(run: Run, max_loss: float, *, delta: float) -> StoppingCert
     Raises:
         BadInputError: the run can't certify a threshold; the message states the reason.
     """
-    check_delta(delta)
-    if not 0 < max_loss < 1:
-        raise BadInputError(f"--max-loss={max_loss:g}: must be between 0 and 1")
+    check_shares(delta=delta, max_loss=max_loss)
     group = _best_of_n(run)
     number, level = len(group.rows), (1 - COST_SHARE) * delta
     needed = int(np.ceil(np.log(level) / np.log1p(-max_loss)))
@@ -225,10 +230,7 @@ def _best_of_n(run: Run) -> Group:
             f"--stopping is about one configuration of {_WHOLE}, and there are {names:.200}: name "
             "one by --strategies, --num-candidates and --prms"
         )
-    if len({row.seed for row in run.rows}) > 1:
-        raise BadInputError(
-            "--stopping: a question counts once, and the run has several seeds: run one seed"
-        )
+    check_one_seed(run, "--stopping")
     return found[0]
 
 
@@ -253,16 +255,9 @@ def _paths(run: Run, row: Row, judge: AnswerJudge) -> list[tuple[int, float, boo
             "`trees: true`"
         )
     result = run.tree(row)
-    verdicts = {
-        answer: grade_answer(judge, answer, row.gold, row.tolerance).correct
-        for answer in {path.answer for path in result.paths}
-    }
+    verdicts = path_verdicts(row, result, judge)
     return [
-        (
-            result.candidates[path.nodes[0] - 1].pool_row,
-            path.path_score,
-            verdicts[path.answer],
-        )
+        (result.candidates[path.nodes[0] - 1].pool_row, path.path_score, verdicts[path.answer])
         for path in result.paths
         if path.answer is not None and path.path_score is not None
     ]
