@@ -69,23 +69,14 @@ def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[st
         if placed:
             depth = {name: shares_by_step(each) for name, each in placed.items()}
             left = {name: shares_by_budget(each) for name, each in placed.items()}
-            figures[f"actions-depth-{strategy}"] = _stacked(
-                depth, extras, head, "reasoning step", share_x=True
-            )
-            figures[f"actions-budget-{strategy}"] = _stacked(
-                left,
-                extras,
-                head,
-                "candidates left in the question's budget, in parts of about as many decisions",
-                share_x=False,
-            )
+            budget = "candidates left in the question's budget, in parts of about as many decisions"
+            drawn = {"depth": (depth, "reasoning step"), "budget": (left, budget)}
         else:
-            figures[f"actions-n-{strategy}"] = _stacked(
-                _shares_by_size(mine),
-                extras,
-                head,
-                "N: candidates per reasoning step at most",
-                share_x=True,
+            drawn = {"n": (_shares_by_size(mine), "N: candidates per reasoning step at most")}
+        for name, (bars, x_title) in drawn.items():
+            share_x = name != "budget"
+            figures[f"actions-{name}-{strategy}"] = _stacked(
+                bars, extras, head, x_title, share_x=share_x
             )
     return figures
 
