@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,10 +30,14 @@ from .certified_configurations import (
     check_rows,
     check_shares,
 )
+from .drawing import frame, make_panels
 from .finished_paths import path_verdicts
 from .groups import Group, groups
 from .selective_answers import THRESHOLDS
 from .sheets import Column, Record, Sheet, plain, share
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _WHOLE, _STOPPED = "best_of_n", "sequential_best_of_n"
 
@@ -212,6 +216,30 @@ def stopping_sheet(certificate: StoppingCertificate) -> Sheet:
         records=tuple(certificate.records()),
         notes=(note, "lost: questions that only the search without a stop answers right"),
     )
+
+
+def draw_stopping(certificate: StoppingCertificate) -> Figure:
+    """The observed loss of each threshold with its bound, against the paths of a question."""
+    figure, (axes,) = make_panels(1)
+    certified, lost = certificate.found.certified, certificate.lost
+    for mine, color in ((certified, "#2f7d4f"), (~certified, "#999999")):
+        axes.errorbar(
+            certificate.paths[mine],
+            lost[mine],
+            yerr=[np.zeros(mine.sum()), (certificate.bounds - lost)[mine]],
+            color=color,
+            marker="o",
+            linestyle="none",
+            capsize=2.0,
+            label="certified" if mine is certified else "not certified",
+        )
+    label = f"the claim: {certificate.max_loss:g}"
+    axes.axhspan(0.0, certificate.max_loss, color="#2f7d4f", alpha=0.12, linewidth=0.0)
+    axes.axhline(certificate.max_loss, color="#c1272d", linewidth=1.0, label=label)
+    axes.set_ylim(0.0, max(4 * certificate.max_loss, 0.05))
+    note = f"bars: to the bounds, which hold together; delta {certificate.delta:g}"
+    frame(figure, [axes], certificate.words, note, "paths of a question", "share of harmful")
+    return figure
 
 
 def _best_of_n(run: Run) -> Group:
