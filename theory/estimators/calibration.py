@@ -70,12 +70,6 @@ def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None)
     return float(np.average(negative_log_likelihood(r[used], y[used]), weights=w[used]))
 
 
-def brier_score(scores: Values, labels: Values, weights: Values | None = None) -> float:
-    """Weighted mean of (r - y)^2, in [0, 1]."""
-    r, y, w = _pairs(scores, labels, weights)
-    return float(np.average((r - y) ** 2, weights=w))
-
-
 def expected_calibration_error(
     scores: Values, labels: Values, weights: Values | None = None, *, num_bins: int = 10
 ) -> float:
@@ -165,40 +159,6 @@ def pair_accuracy(
     if pairs == 0:
         raise ValueError("siblings: no group has a right and a wrong member, so there is no pair")
     return float(right @ (below + wrong / 2)) / pairs
-
-
-def prm_quality(
-    scores: Values,
-    labels: Values,
-    *,
-    units: Values | None = None,
-    siblings: Values | None = None,
-    num_resamples: int = 400,
-) -> dict[str, Estimate]:
-    """All figures of a PRM with percentile-bootstrap intervals over questions.
-
-    Args:
-        scores: f64[n] in [0, 1].
-        labels: f64[n], 0 or 1, both kinds.
-        units: question of each pair: the bootstrap draws whole questions. None: each its own.
-        siblings: parent of each pair, for "pair"; None leaves that out.
-        num_resamples: of the bootstrap.
-
-    Returns:
-        "log loss" (nats), "Brier", "calibration error", "AUC" and, if asked for, "pair".
-    """
-    r, y, _ = _pairs(scores, labels, None)
-    figures: dict[str, Callable[[np.ndarray], float]] = {
-        "log loss": lambda w: mean_log_loss(r, y, w),
-        "Brier": lambda w: brier_score(r, y, w),
-        "calibration error": lambda w: expected_calibration_error(r, y, w),
-        "AUC": lambda w: area_under_curve(r, y, w),
-    }
-    if siblings is not None:
-        # Siblings have one question, so their weights are equal: its square root makes a pair
-        # count as often as its question was drawn.
-        figures["pair"] = lambda w: pair_accuracy(r, y, siblings, np.sqrt(w))
-    return bootstrap(figures, unit_codes(units, r.size), num_resamples=num_resamples)
 
 
 def bootstrap(
