@@ -23,7 +23,6 @@ import numpy as np
 from search import Sampling
 
 from ..datasets import QuestionSet
-from ..grading.verdict import grade_answer
 from ..live.calls import generate
 from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, sampled_step, why_invalid
@@ -291,8 +290,6 @@ class _GrowingTree(ScoredTree):
         if answer is None:
             return -1
         if answer not in self._answers:
-            gold = self._known.answers[self.question.id]
-            tolerance = self._known.tolerances.get(self.question.id)
-            right = grade_answer(self._judge, answer, gold, tolerance).correct
+            right = self._known.is_right(self._judge, self.question.id, answer)
             self._answers[answer] = 0 if right else 1 + self._wrong_answers.number(answer)
         return self._answers[answer]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadInputError
-from ..protocols import Question
+from ..grading.verdict import grade_answer
+from ..protocols import AnswerJudge, Question
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class QuestionSet:
             notes=(*self.notes, *notes),
             contents=self.contents,
         )
+
+    def is_right(self, judge: AnswerJudge, identity: str, answer: str | None) -> bool:
+        """Whether an answer to the question with this id is right."""
+        tolerance = self.tolerances.get(identity)
+        return grade_answer(judge, answer, self.answers[identity], tolerance).correct
 
     def _tolerance(self, identity: str) -> list[float]:
         return [self.tolerances[identity]] if identity in self.tolerances else []

@@ -50,6 +50,9 @@ COSTS = {
 """Column of each cost."""
 
 
+_NAME = "{} N={}".format
+
+
 def unit(cost: Cost) -> str:
     """The unit of the cost in words, in the plural."""
     return "FLOPs" if cost == "flops" else "tokens"
@@ -78,7 +81,7 @@ def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
     )
     sheet = paired_sheet(pairs, title, "against_fixed", cost)
     dear = [
-        _name(str(record["strategy"]), int(record["num_candidates"] or 0))
+        _NAME(str(record["strategy"]), int(record["num_candidates"] or 0))
         + ("" if record["prm"] is None else f" with {record['prm']}")
         for record in sheet.records
         if float(record[f"against_{cost}"] or 0) > SIMILAR_COMPUTE * float(record[cost] or 0)
@@ -190,8 +193,8 @@ def paired_sheet(
         )
     axis = COSTS[cost]
     columns = (
-        Column("one", ("strategy", "num_candidates"), _name, 0, left=True),
-        Column("against", ("against", "against_num_candidates"), _name, 0, left=True),
+        Column("one", ("strategy", "num_candidates"), _NAME, 0, left=True),
+        Column("against", ("against", "against_num_candidates"), _NAME, 0, left=True),
         IDENTITY[-1],
         Column(axis.title, (cost, f"against_{cost}"), _versus(axis.text), 5),
         Column("accuracy", ("accuracy", "against_accuracy"), _versus(share), 4),
@@ -202,10 +205,6 @@ def paired_sheet(
         Column("the one", ("verdict",), plain, 3, left=True),
     )
     return Sheet(name, title, columns, tuple(records), notes=(_VERDICT,) if records else ())
-
-
-def _name(strategy: str, num_candidates: int) -> str:
-    return f"{strategy} N={num_candidates}"
 
 
 def _versus(text: Callable[..., str]) -> Callable[..., str]:

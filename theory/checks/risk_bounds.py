@@ -70,8 +70,12 @@ def check_holdout(*, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
     methods = ("hoeffding", "kl", "clopper-pearson")
     cases = [(method, delta) for method in methods for delta in _DELTAS if delta < 1]
     ratios = [
-        worst_violations(lambda risk, m, c=case: _holdout(bound, risk, m, *c), _SIZES) / case[1]
-        for case in cases
+        worst_violations(
+            lambda risk, m, by=method, d=delta: bound(risk, num_samples=m, delta=d, method=by),
+            _SIZES,
+        )
+        / delta
+        for method, delta in cases
     ]
     return judge(
         claim="The hold-out bounds (Hoeffding, kl, Clopper-Pearson) hold with probability at least "
@@ -101,12 +105,6 @@ def check_moment_constant(
         at_most=1.0,
         where=lambda i: f"n={_SIZES[i]}; moment / n^(1/4)",
     )
-
-
-def _holdout(
-    bound: Callable[..., Any], risk: np.ndarray, m: np.ndarray, method: str, delta: float
-) -> np.ndarray:
-    return bound(risk, num_samples=m, delta=delta, method=method)
 
 
 def _squared_moment(n: int) -> float:
