@@ -166,7 +166,7 @@ def draw_series(
     axes.errorbar(
         x,
         y,
-        yerr=[np.subtract(y, low), np.subtract(high, y)],
+        yerr=np.subtract([y, high], [low, y]).tolist(),
         label=shown(look.title),
         color=look.color,
         marker=look.marker,

@@ -266,7 +266,7 @@ def draw_certificate(certificate: Certificate) -> Figure:
         axes.errorbar(
             [each.group.mean("tokens") for each in mine],
             values,
-            yerr=np.maximum([below, -below], 0.0),
+            yerr=np.maximum([below, -below], 0.0).tolist(),
             color="#2f7d4f" if certified else "#999999",
             marker="o",
             linestyle="none",

@@ -69,9 +69,10 @@ def draw_reliability(
             axes.errorbar(
                 scores,
                 [each.value for each in share],
-                yerr=np.transpose(
-                    [(each.value - each.low, each.high - each.value) for each in share]
-                ),
+                yerr=[
+                    [each.value - each.low for each in share],
+                    [each.high - each.value for each in share],
+                ],
                 label=shown(line.look.title),
                 elinewidth=0.8,
                 capsize=2.0,
