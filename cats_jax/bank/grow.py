@@ -26,14 +26,7 @@ from ..datasets import QuestionSet
 from ..live.calls import generate
 from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, sampled_step, why_invalid
-from ..protocols import (
-    AnswerJudge,
-    Question,
-    StepGenerator,
-    StepRequest,
-    StepSample,
-    StepScorer,
-)
+from ..protocols import AnswerJudge, Question, StepGenerator, StepRequest, StepSample, StepScorer
 from .score import ScoredTree, score
 from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
 

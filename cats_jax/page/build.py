@@ -137,11 +137,7 @@ def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
 def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: TextIO) -> None:
     title = shortened(" and ".join(part["name"] for part in parts), _MAX_TITLE)
     figures = [part.pop("figures") for part in parts]
-    index = {
-        "version": __version__,
-        "feature_names": list(search.FEATURE_NAMES),
-        "parts": parts,
-    }
+    index = {"version": __version__, "feature_names": list(search.FEATURE_NAMES), "parts": parts}
     values = {
         "policy": html.escape(content_security_policy(assets)),
         "title": html.escape(title),

@@ -155,12 +155,7 @@ def _shares_by_size(mine: Sequence[Group]) -> dict[str, dict[str, Counter[int]]]
 
 
 def _stacked(
-    panels: Mapping[str, Shares],
-    extras: Sequence[int],
-    title: str,
-    x_title: str,
-    *,
-    share_x: bool,
+    panels: Mapping[str, Shares], extras: Sequence[int], title: str, x_title: str, *, share_x: bool
 ) -> Figure:
     """Stacked bars of shares for each panel, with the number of decisions below."""
     from matplotlib import colormaps
@@ -169,11 +164,7 @@ def _stacked(
     # Lightness falls with the number of extra candidates, also in greyscale.
     colors = colormaps["cividis_r"](np.linspace(0.05, 1.0, len(extras)))
     figure, upper, lower = make_panels_with_strips(
-        len(panels),
-        height=2.9,
-        strip_title="decisions",
-        share_x=share_x,
-        share_strips=False,
+        len(panels), height=2.9, strip_title="decisions", share_x=share_x, share_strips=False
     )
     for axes, strip, (name, bars) in zip(upper, lower, panels.items(), strict=True):
         if share_x:  # every panel has the bars of all panels, which are named by numbers

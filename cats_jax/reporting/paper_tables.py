@@ -137,10 +137,7 @@ def _groups(
         ]
         for label in cell.labels
     ]
-    wanted = next(
-        (keys for keys in of_labels if any(key in found for key in keys)),
-        of_labels[0],
-    )
+    wanted = next((keys for keys in of_labels if any(key in found for key in keys)), of_labels[0])
     there = {key: found[key] for key in wanted if key in found}
     return there, [key for key in wanted if key not in found]
 
@@ -265,10 +262,7 @@ def _comparison_sheets(
     recorded: Sequence[Record], differences: Sequence[Record], notes: tuple[str, ...]
 ) -> list[Sheet]:
     base_model = Column("base model", ("base_model",), plain, 0, left=True)
-    how = (
-        Column("PRM", ("prm",), plain, 0, left=True),
-        Column("N", ("num_candidates",), plain, 0),
-    )
+    how = (Column("PRM", ("prm",), plain, 0, left=True), Column("N", ("num_candidates",), plain, 0))
     accuracies = [
         column
         for name, (title, _) in _COMPARED.items()

@@ -149,11 +149,7 @@ def _record(group: Group) -> Record:
 
 def identity(group: Group) -> dict[str, Value]:
     """The values of `IDENTITY`."""
-    return {
-        "strategy": group.strategy,
-        "num_candidates": group.num_candidates,
-        "prm": group.prm,
-    }
+    return {"strategy": group.strategy, "num_candidates": group.num_candidates, "prm": group.prm}
 
 
 def interval(name: str, found: Interval | None) -> dict[str, Value]:
@@ -244,11 +240,7 @@ def action_sheet(found: Sequence[Group]) -> Sheet | None:
         Column("distinct", ("distinct",), plain, 5),
         Column("entropy, nats", ("entropy",), "{:.2f}".format, 3),
         Column(
-            "most frequent action",
-            (*_ACTION, "most_frequent_share"),
-            _most_frequent,
-            2,
-            left=True,
+            "most frequent action", (*_ACTION, "most_frequent_share"), _most_frequent, 2, left=True
         ),
     )
     title = "actions: share of decisions by how many more they ask"

@@ -125,11 +125,7 @@ class CertifiedQuality:
 
 
 def certified_quality(
-    labelled: LabelledData,
-    *,
-    delta: float = 0.05,
-    trust: float = 0.85,
-    calibrated: bool = False,
+    labelled: LabelledData, *, delta: float = 0.05, trust: float = 0.85, calibrated: bool = False
 ) -> list[CertifiedQuality]:
     """The certified statements about every group and PRM; each statement has the level delta.
 

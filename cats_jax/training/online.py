@@ -161,9 +161,7 @@ def _iterate(
 def _learner(config: learners.TrainConfig, trainer: learners.Trainer) -> Callable[..., Any]:
     """`trainer.learn`, compiled, for searches given as `Played`."""
     finish = functools.partial(
-        episodes_of,
-        terminal_weight=config.terminal_weight,
-        num_actions=len(config.cats.actions),
+        episodes_of, terminal_weight=config.terminal_weight, num_actions=len(config.cats.actions)
     )
 
     @jax.jit

@@ -438,11 +438,7 @@ def _one(figures: Figures, index: int) -> dict[str, Any]:
 
 
 def _line(
-    name: str,
-    config: learners.TrainConfig,
-    figures: Figures,
-    index: int,
-    collapse: dict[str, bool],
+    name: str, config: learners.TrainConfig, figures: Figures, index: int, collapse: dict[str, bool]
 ) -> str:
     where = [when.replace("_", " ") for when, is_so in collapse.items() if is_so]
     return (

@@ -65,8 +65,7 @@ def check_small_risk(*, share: float = 0.007) -> CheckReport:
 
 
 def check_absolute_loss(
-    *,
-    loss: Callable[[np.ndarray, float], np.ndarray] = lambda score, label: np.abs(score - label),
+    *, loss: Callable[[np.ndarray, float], np.ndarray] = lambda score, label: np.abs(score - label)
 ) -> CheckReport:
     """|R - y| is not minimised by the true reward."""
     scores, truth = np.linspace(0.0, 1.0, 101), 0.6

@@ -111,10 +111,7 @@ def _families(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
 
 
 def _by_budget(
-    compared: Mapping[tuple[str, str], Comparison],
-    title: str,
-    cost: Cost,
-    notes: tuple[str, ...],
+    compared: Mapping[tuple[str, str], Comparison], title: str, cost: Cost, notes: tuple[str, ...]
 ) -> Sheet:
     axis = COSTS[cost]
     records = tuple(
