@@ -15,8 +15,8 @@ from ..protocols import Question
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from .certified_configurations import about_run
-from .groups import Group, groups
-from .run_tables import IDENTITY, identity
+from .groups import Group, groups, identity
+from .run_tables import IDENTITY
 from .sheets import Column, Sheet, plain, share
 
 _DECISIONS = {"above": "certified", "below": "refuted", "open": "not settled"}

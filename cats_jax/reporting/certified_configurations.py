@@ -23,8 +23,8 @@ from ..errors import BadInputError, known_names
 from ..runs.folder import Run
 from ..specs.certificates import KIND, LIMITS, spent
 from .cost_bounds import PREMISE, CostBounds, cost_bounds
-from .groups import Group, groups
-from .run_tables import COSTS, IDENTITY, identity
+from .groups import Group, groups, identity
+from .run_tables import COSTS, IDENTITY
 from .sheets import Column, Record, Sheet, count, giga, plain, share
 
 if TYPE_CHECKING:

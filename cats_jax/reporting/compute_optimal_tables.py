@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .compute_optimal import ComputeOptimal, compute_optimal
-from .groups import Group
-from .run_tables import COSTS, IDENTITY, Cost, identity, interval, unit
+from .groups import Group, identity, interval
+from .run_tables import COSTS, IDENTITY, Cost, unit
 from .sheets import Column, Sheet, plain, share, signed, signed_span, span
 
 

@@ -161,13 +161,8 @@ def _score(candidate: Candidate) -> float:
 
 
 def _describe_decision(decision: DecisionRow) -> str:
-    action = describe_action(
-        decision.num_extra,
-        decision.num_retain,
-        decision.temperature,
-        decision.top_p,
-        decision.top_k,
-    )
+    fields = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
+    action = describe_action(*(getattr(decision, name) for name in fields))
     got = "" if decision.granted == decision.num_extra else f" ({decision.granted} granted)"
     return f"round {decision.phase}: {action}{got}"
 

@@ -11,12 +11,11 @@ from rich.table import Table
 from ..evaluation.failing import commonest_reason
 from ..evaluation.wall_times import WallTimes
 from .actions import action_counts, action_entropy, describe_action
-from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare
+from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare, identity, interval
 from .sheets import (
     Column,
     Record,
     Sheet,
-    Value,
     count,
     giga,
     plain,
@@ -25,7 +24,6 @@ from .sheets import (
     signed_span,
     span,
 )
-from .statistics import Interval
 from .tables import new_table
 
 Cost = Literal["tokens", "flops"]
@@ -145,18 +143,6 @@ def _record(group: Group) -> Record:
         "questions": len(group.by_question()),
         "seeds": len({row.seed for row in group.rows}),
     }
-
-
-def identity(group: Group) -> dict[str, Value]:
-    """The values of `IDENTITY`."""
-    return {"strategy": group.strategy, "num_candidates": group.num_candidates, "prm": group.prm}
-
-
-def interval(name: str, found: Interval | None) -> dict[str, Value]:
-    """Three values: the estimate, and the ends of its interval as NAME_low and NAME_high."""
-    if found is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def paired_sheet(

@@ -21,8 +21,8 @@ from ..specs.certificates import KIND
 from .appearance import appearances
 from .certified_configurations import about_run, check_one_seed, check_rows, check_shares
 from .drawing import frame, make_panels
-from .groups import Group, groups
-from .run_tables import IDENTITY, identity
+from .groups import Group, groups, identity
+from .run_tables import IDENTITY
 from .sheets import Column, Record, Sheet, share
 
 if TYPE_CHECKING:
