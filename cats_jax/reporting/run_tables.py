@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..evaluation.failing import commonest_reason
 from ..evaluation.wall_times import WallTimes
-from .actions import action_counts, action_entropy, describe_action
+from .actions import ACTION, action_counts, action_entropy, describe_action
 from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare, identity, interval
 from .sheets import (
     Column,
@@ -215,7 +215,7 @@ def action_sheet(found: Sequence[Group]) -> Sheet | None:
                 **of_extra,
                 "distinct": len(actions),
                 "entropy": action_entropy(actions),
-                **dict(zip(_ACTION, top, strict=True)),
+                **dict(zip(ACTION, top, strict=True)),
                 "most_frequent_share": times / total,
             }
         )
@@ -226,14 +226,11 @@ def action_sheet(found: Sequence[Group]) -> Sheet | None:
         Column("distinct", ("distinct",), plain, 5),
         Column("entropy, nats", ("entropy",), "{:.2f}".format, 3),
         Column(
-            "most frequent action", (*_ACTION, "most_frequent_share"), _most_frequent, 2, left=True
+            "most frequent action", (*ACTION, "most_frequent_share"), _most_frequent, 2, left=True
         ),
     )
     title = "actions: share of decisions by how many more they ask"
     return Sheet("actions", title, columns, tuple(records), ("strategy", "prm"))
-
-
-_ACTION = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
 
 
 def _most_frequent(*action_and_share: Any) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import learners
 import search
 
+from ..reporting.actions import ACTION
 from .questions import TrainingQuestions
 
 _QUESTIONS = 256
@@ -106,9 +107,8 @@ def compare(
 
     found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
     if rivals:
-        names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
         rows = config.cats.actions.rows
-        described: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+        described: list[dict[str, Any]] = [dict(zip(ACTION, row, strict=True)) for row in rows]
         everyone = jnp.arange(len(rows), dtype=jnp.int32)
         rules, settings = _rules(config.cats.actions, described)
         found = {
