@@ -12,14 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from .intervals import (
-    CONFIDENCE,
-    Estimate,
-    check_confidence,
-    clopper_pearson,
-    unit_codes,
-    unit_interval,
-)
+from .intervals import CONFIDENCE, Estimate, clopper_pearson, unit_codes, unit_interval
 from .types import Values
 
 
@@ -82,16 +75,13 @@ def expected_calibration_error(
     return float(np.abs(difference).sum() / w.sum())
 
 
-def reliability(
-    scores: Values, labels: Values, *, num_bins: int = 10, confidence: float = CONFIDENCE
-) -> list[Reliability]:
+def reliability(scores: Values, labels: Values, *, num_bins: int = 10) -> list[Reliability]:
     """The reliability table: the share of right steps among steps of about the same score.
 
     Args:
         scores: f64[n] in [0, 1].
         labels: f64[n], 0 or 1.
         num_bins: equally wide bins; empty ones are left out.
-        confidence: of the intervals.
     """
     r, y, _ = _pairs(scores, labels, None)
     bins = _bins(r, num_bins)
@@ -101,12 +91,9 @@ def reliability(
             high=(index + 1) / num_bins,
             num=int((bins == index).sum()),
             mean_score=float(r[bins == index].mean()),
-            share_right=clopper_pearson(
-                int(y[bins == index].sum()), int((bins == index).sum()), confidence=confidence
-            ),
+            share_right=clopper_pearson(int(y[bins == index].sum()), int((bins == index).sum())),
         )
-        for index in range(num_bins)
-        if (bins == index).any()
+        for index in np.unique(bins).tolist()
     ]
 
 
@@ -167,9 +154,8 @@ def bootstrap(
     *,
     num_resamples: int = 400,
     seed: int = 0,
-    confidence: float = CONFIDENCE,
 ) -> dict[str, Estimate]:
-    """Figures of weighted values with percentile-bootstrap intervals over units.
+    """Figures of weighted values with 95 % percentile-bootstrap intervals over units.
 
     Args:
         figures: name -> the figure under weights f64[n], which count how often the unit of each
@@ -178,12 +164,10 @@ def bootstrap(
         units: unit of each value, [n]: a resample draws as many units as there are.
         num_resamples: of the bootstrap.
         seed: of the bootstrap.
-        confidence: in (0, 1).
 
     Returns:
         The names of `figures`; an interval holds its value, and may reach to infinity.
     """
-    check_confidence(confidence)
     labels = np.asarray(units)
     codes = unit_codes(labels, labels.size)
     num_units = int(codes.max()) + 1
@@ -196,7 +180,7 @@ def bootstrap(
                 draws[name].append(figure(weights.astype(np.float64)))
             except ValueError:
                 continue  # undefined for a resample without both kinds
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - CONFIDENCE) / 2.0
     found = {}
     for name, figure in figures.items():
         value = figure(np.ones(codes.size))
