@@ -1,12 +1,14 @@
 """Tests of every claim, by enumeration or by sampling.
 
 `check_all` runs them all and yields a `CheckReport` each. A check takes the function that states
-the claim as an argument, so that a caller can pass a wrong one, which changes the verdict.
+the claim as an argument, so that a caller can pass a wrong one, which changes the verdict. Those in
+`CHECKS` also take the seed of their draws, 0 by default, and their reports have names.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 
@@ -46,6 +48,7 @@ def _named(name: str, function: Callable[..., CheckReport]) -> Callable[..., Che
     """A check whose report has its name, and which takes a seed even if it draws nothing."""
     draws = "seed" in inspect.signature(function).parameters
 
+    @functools.wraps(function)
     def check(*, seed: int = 0, **claim: object) -> CheckReport:
         report = function(**({"seed": seed} if draws else {}), **claim)
         return dataclasses.replace(report, name=name, seed=seed if draws else None)
