@@ -73,13 +73,11 @@ def make_episodes(
     config: search.cats.CatsConfig = strategy.config
     recorder = episode_recorder(config.reward.discount, config.cost_unit)
 
-    def begin(
-        task: search.Task, num_candidates: jax.Array, price: jax.Array, rate: jax.Array
-    ) -> search.SearchState:
+    def begin(task: search.Task, size: Any, price: Any, rate: Any) -> search.SearchState:
         return search.init(
             task.root,
             strategy=strategy,
-            num_candidates=num_candidates,
+            num_candidates=size,
             max_depth=task.max_depth,
             context=task.context._replace(price=price, prm_token_cost=rate),
             capacity=capacity,

@@ -34,10 +34,7 @@ from .types import Episode
 
 
 def path_returns(
-    episode: Episode,
-    values: Float[Array, "D S"],
-    gae_lambda: float,
-    num_steps: int | None = None,
+    episode: Episode, values: Float[Array, "D S"], gae_lambda: float, num_steps: int | None = None
 ) -> search.cats.Transition:
     """The episode's transitions with the lambda-return as reward, and discount 0.
 
@@ -101,10 +98,7 @@ def path_returns(
 
 
 def question_returns(
-    episode: Episode,
-    values: Float[Array, "D S"],
-    gae_lambda: float,
-    num_steps: int | None = None,
+    episode: Episode, values: Float[Array, "D S"], gae_lambda: float, num_steps: int | None = None
 ) -> search.cats.Transition:
     """One row per decision, with its question's lambda-return as reward, and discount 0.
 

@@ -90,17 +90,13 @@ class TrainConfig:
     def _check_reward(self) -> None:
         if self.reward not in ("paper", "outcome"):
             raise ValueError(f"reward must be 'paper' or 'outcome', got {self.reward!r}")
-        for name in ("terminal_weight", "entropy_weight"):
+        for name in ("terminal_weight", "entropy_weight", "default_price"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number >= 0, got {getattr(self, name)}")
-        if not 0.0 <= self.default_price < math.inf:
-            raise ValueError(f"default_price must be a number >= 0, got {self.default_price}")
-        if not self.prices or not all(0.0 <= price < math.inf for price in self.prices):
-            raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
-        if not self.prm_token_costs or not all(
-            0.0 <= rate < math.inf for rate in self.prm_token_costs
-        ):
-            raise ValueError(f"prm_token_costs must be numbers >= 0, got {self.prm_token_costs}")
+        for name in ("prices", "prm_token_costs"):
+            values = getattr(self, name)
+            if not values or not all(0.0 <= value < math.inf for value in values):
+                raise ValueError(f"{name} must be numbers >= 0, got {values}")
         if self.prm_token_costs != (1.0,) and self.cats.cost_unit != "tokens":
             raise ValueError(
                 "prm_token_costs needs cats.cost_unit='tokens': candidates have no PRM tokens"

@@ -207,9 +207,17 @@ for share in shares:
     scores = np.concatenate(
         measure.score_paths(model, [(path.question, path.steps) for path in paths])
     )
-    quality = estimators.prm_quality(
-        scores, step_labels, units=questions, siblings=prefixes, num_resamples=200
-    )
+    figures = {
+        "log loss": lambda weights, scores=scores: estimators.mean_log_loss(
+            scores, step_labels, weights
+        ),
+        # Siblings have one question, so their weights are equal: its square root makes a pair
+        # count as often as its question was drawn.
+        "pair": lambda weights, scores=scores: estimators.pair_accuracy(
+            scores, step_labels, prefixes, np.sqrt(weights)
+        ),
+    }
+    quality = estimators.bootstrap(figures, questions, num_resamples=200)
     counted = theory.measure_sparsity((n, p.detach().numpy()) for n, p in model.named_parameters())
     nonzero = (1 - counted.total) * sum(counted.sizes.values())
     value = theory.sparsity_bound(

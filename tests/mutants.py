@@ -380,7 +380,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/datasets/digests.py:text_digest", "' '.join(text.split())", "text",
         "tests/training/test_training_split.py -k not_asked_what_it_was_taught"),
     Mutant("a controller trained off-line forgets what it was taught",
-        "cats_jax/training/train.py:run", "list(taught.values())", "[]",
+        "cats_jax/training/train.py:_learned_from", "list(taught.values())", "[]",
         "tests/training/test_training_split.py -k from_trajectories"),
     Mutant("the name of a row leaves a narrow table", "cats_jax/reporting/fitting.py:fitting",
         "leaving is None or ranks[leaving] == 0", "leaving is None",

@@ -6,7 +6,7 @@ makes the call fail: the error names the argument, the first offending value and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,45 +32,42 @@ def real(name: str, value: Numbers) -> Array:
     return array
 
 
+def checked(name: str, value: Numbers, holds: Callable[[Array], Flags], assumption: str) -> Array:
+    """As `real`; every element fulfils a condition."""
+    array = real(name, value)
+    require(name, array, holds(array), assumption)
+    return array
+
+
 def nonnegative(name: str, value: Numbers, assumption: str) -> Array:
     """In [0, inf]."""
-    array = real(name, value)
-    require(name, array, array >= 0, assumption)
-    return array
+    return checked(name, value, lambda array: array >= 0, assumption)
 
 
 def magnitude(name: str, value: Numbers) -> Array:
     """In [0, inf): a gap, a deviation."""
     array = nonnegative(name, value, "is a size and can't be negative")
-    require(name, array, np.isfinite(array), "must be finite")
-    return array
+    return checked(name, array, np.isfinite, "must be finite")
 
 
 def positive(name: str, value: Numbers) -> Array:
     """In (0, inf)."""
-    array = real(name, value)
-    require(name, array, (array > 0) & np.isfinite(array), "must be positive and finite")
-    return array
+    return checked(name, value, lambda x: (x > 0) & np.isfinite(x), "must be positive and finite")
 
 
 def probability(name: str, value: Numbers) -> Array:
     """In [0, 1]."""
-    array = real(name, value)
-    require(name, array, (array >= 0) & (array <= 1), "a probability lies in [0, 1]")
-    return array
+    return checked(name, value, lambda p: (p >= 0) & (p <= 1), "a probability lies in [0, 1]")
 
 
 def risk(name: str, value: Numbers) -> Array:
     """The mean of a loss in [0, 1]."""
     array = nonnegative(name, value, "the mean of a loss in [0, 1] can't be negative")
-    require(
-        name,
-        array,
-        array <= 1,
+    assumption = (
         "the bound is for losses in [0, 1], and a cross-entropy can exceed 1; "
-        "take the mean of |r - y|, which is at most 1 - exp(-cross-entropy)",
+        "take the mean of |r - y|, which is at most 1 - exp(-cross-entropy)"
     )
-    return array
+    return checked(name, array, lambda mean: mean <= 1, assumption)
 
 
 def divergence(name: str, value: Numbers) -> Array:
@@ -90,10 +87,8 @@ def neg_log_probability(name: str, value: Numbers) -> Array:
 
 def count(name: str, value: Numbers, minimum: int, assumption: str) -> Array:
     """A whole number; float64 is exact up to 2**53, so no integer type overflows."""
-    array = real(name, value)
-    require(name, array, (array >= minimum) & np.isfinite(array), assumption)
-    require(name, array, array == np.floor(array), "must be a whole number")
-    return array
+    array = checked(name, value, lambda x: (x >= minimum) & np.isfinite(x), assumption)
+    return checked(name, array, lambda x: x == np.floor(x), "must be a whole number")
 
 
 def num_samples(value: Numbers) -> Array:
@@ -108,45 +103,25 @@ def num_candidates(value: Numbers) -> Array:
 
 def confidence(value: Numbers) -> Array:
     """Delta of a PAC-Bayes bound, in (0, 1]."""
-    array = real("delta", value)
-    require(
-        "delta",
-        array,
-        (array > 0) & (array <= 1),
-        "the bound holds with probability 1 - delta, delta in (0, 1]",
-    )
-    return array
+    assumption = "the bound holds with probability 1 - delta, delta in (0, 1]"
+    return checked("delta", value, lambda delta: (delta > 0) & (delta <= 1), assumption)
 
 
 def failure(value: Numbers) -> Array:
     """Delta of an accuracy bound, in [0, 1)."""
-    array = real("delta", value)
-    require(
-        "delta",
-        array,
-        (array >= 0) & (array < 1),
-        "the deviations are bounded with probability 1 - delta, delta in [0, 1)",
-    )
-    return array
+    assumption = "the deviations are bounded with probability 1 - delta, delta in [0, 1)"
+    return checked("delta", value, lambda delta: (delta >= 0) & (delta < 1), assumption)
 
 
 def error_rate(value: Numbers) -> Array:
     """Delta of a certificate, in (0, 1)."""
-    array = real("delta", value)
-    require(
-        "delta",
-        array,
-        (array > 0) & (array < 1),
-        "a certificate fails with probability delta at most, delta in (0, 1)",
-    )
-    return array
+    assumption = "a certificate fails with probability delta at most, delta in (0, 1)"
+    return checked("delta", value, lambda delta: (delta > 0) & (delta < 1), assumption)
 
 
 def inner_mean(name: str, value: Numbers) -> Array:
     """A mean that is tested, in (0, 1)."""
-    array = real(name, value)
-    require(name, array, (array > 0) & (array < 1), "a mean in (0, 1) is put to the test")
-    return array
+    return checked(name, value, lambda m: (m > 0) & (m < 1), "a mean in (0, 1) is put to the test")
 
 
 def sample(name: str, values: Numbers, low: float = 0.0) -> Array:
@@ -154,8 +129,7 @@ def sample(name: str, values: Numbers, low: float = 0.0) -> Array:
     array = real(name, values)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name} has shape {list(array.shape)}: a list of values is needed")
-    require(name, array, (array >= low) & (array <= 1), f"values lie in [{low:g}, 1]")
-    return array
+    return checked(name, array, lambda x: (x >= low) & (x <= 1), f"values lie in [{low:g}, 1]")
 
 
 def successes(name: str, value: Numbers, trials_name: str, trials: Numbers) -> tuple[Array, Array]:

@@ -177,9 +177,8 @@ def maurer_pinsker_bound(
     Raises:
         ValueError: an argument outside its range.
     """
-    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
-    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
-    return arguments.plain(risk + np.sqrt(_maurer_rate(kl, n, delta) / 2))
+    risk, rate = _risk_and_rate(empirical_risk, kl, num_samples, delta)
+    return arguments.plain(risk + np.sqrt(rate / 2))
 
 
 def seeger_bound(
@@ -203,9 +202,7 @@ def seeger_bound(
     Raises:
         ValueError: an argument outside its range.
     """
-    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
-    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
-    return kl_inverse(risk, _maurer_rate(kl, n, delta))
+    return kl_inverse(*_risk_and_rate(empirical_risk, kl, num_samples, delta))
 
 
 def catoni_bound(
@@ -263,15 +260,12 @@ def lambda_bound(
     Raises:
         ValueError: an argument outside its range.
     """
-    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
-    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
-    rate = _maurer_rate(kl, n, delta)
+    risk, rate = _risk_and_rate(empirical_risk, kl, num_samples, delta)
     if lam is None:
         weight = np.asarray(2 / (1 + np.sqrt(1 + 2 * risk / rate)))
     else:
-        weight = arguments.real("lam", lam)
-        arguments.require(
-            "lam", weight, (weight > 0) & (weight < 2), "the bound needs lambda in (0, 2)"
+        weight = arguments.checked(
+            "lam", lam, lambda x: (x > 0) & (x < 2), "the bound needs lambda in (0, 2)"
         )
     return arguments.plain((risk + rate / weight) / (1 - weight / 2))
 
@@ -296,9 +290,7 @@ def tolstikhin_seldin_bound(
     Raises:
         ValueError: an argument outside its range.
     """
-    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
-    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
-    rate = _maurer_rate(kl, n, delta)
+    risk, rate = _risk_and_rate(empirical_risk, kl, num_samples, delta)
     # With L_S = 0 and KL = inf the root is 0 * inf.
     root = np.sqrt(2 * risk) * np.sqrt(np.where(np.isinf(rate), 1.0, rate))
     return arguments.plain(risk + root + 2 * rate)
@@ -383,9 +375,13 @@ def _gap(kl: Floats, n: Floats, delta: Floats) -> Floats:
     return np.asarray(np.sqrt((kl + np.log(n) - np.log(delta)) / (2 * (n - 1))))
 
 
-def _maurer_rate(kl: Floats, n: Floats, delta: Floats) -> Floats:
-    """(KL + ln(2 sqrt(n) / delta)) / n, which kl(L_S || L_D) does not exceed."""
-    return np.asarray((kl + np.log(2) + np.log(n) / 2 - np.log(delta)) / n)
+def _risk_and_rate(
+    empirical_risk: Numbers, kl: Numbers, num_samples: Numbers, delta: Numbers
+) -> tuple[Floats, Floats]:
+    """L_S, and Maurer's (KL + ln(2 sqrt(n) / delta)) / n."""
+    risk, kl = arguments.risk("empirical_risk", empirical_risk), arguments.divergence("kl", kl)
+    n, delta = arguments.num_samples(num_samples), arguments.confidence(delta)
+    return risk, np.asarray((kl + np.log(2) + np.log(n) / 2 - np.log(delta)) / n)
 
 
 def _clopper_pearson(risk: Floats, m: Floats, delta: Floats) -> Floats:

@@ -280,10 +280,8 @@ def fingerprints(
     models: ModelSource, policy: PolicySpec, prms: tuple[PrmSpec, ...]
 ) -> dict[str, Any]:
     """Fingerprints of a bank's models, by "policy" or "prm LABEL"."""
-    found = {"policy": models.fingerprint(policy)}
-    for spec in prms:
-        found[f"prm {spec.label}"] = models.fingerprint(spec)
-    return found
+    of_prms = {f"prm {spec.label}": models.fingerprint(spec) for spec in prms}
+    return {"policy": models.fingerprint(policy), **of_prms}
 
 
 def world_version(policy: PolicySpec, questions: tuple[QuestionSpec, ...]) -> str | None:

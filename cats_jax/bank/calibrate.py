@@ -57,11 +57,7 @@ class Figures:
 
 
 def calibrate_bank(
-    bank: LoadedBank,
-    held_out: LoadedBank | None = None,
-    *,
-    likelihood: bool = False,
-    seed: int = 0,
+    bank: LoadedBank, held_out: LoadedBank | None = None, *, likelihood: bool = False, seed: int = 0
 ) -> dict[str, Any]:
     """The calibration of every PRM, with figures before and after it.
 

@@ -23,18 +23,10 @@ import numpy as np
 from search import Sampling
 
 from ..datasets import QuestionSet
-from ..grading.graders import grade_answer
 from ..live.calls import generate
 from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, sampled_step, why_invalid
-from ..protocols import (
-    AnswerGrader,
-    Question,
-    StepGenerator,
-    StepRequest,
-    StepSample,
-    StepScorer,
-)
+from ..protocols import AnswerGrader, Question, StepGenerator, StepRequest, StepSample, StepScorer
 from .score import ScoredTree, score
 from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
 
@@ -123,7 +115,16 @@ class _GrowingTree(ScoredTree):
         self._first_new = 1
         self._answers: dict[str, int] = {}
         self._wrong_answers = AnswerClasses(grader)
-        self._add_node(-1, "", 0, invalid=False)
+        self._add_node(
+            parent=-1,
+            text="",
+            text_class=0,
+            num_tokens=0,
+            log_prob=0.0,
+            done=False,
+            invalid=False,
+            answer=-1,
+        )
         draws = [float(entry.root_draws) for entry in allocation.draws]
         # Number of paths that arrive at a node: for each setting, and for a mixture of all.
         self._arrivals = {ROOT: np.array([*draws, max(draws)])}
@@ -225,40 +226,27 @@ class _GrowingTree(ScoredTree):
     # Helpers.
 
     def _add_sample(self, parent: int, sample: StepSample, text_class: int) -> int:
-        text = sample.step.text
-        if why_invalid(sample) is not None:
-            return self._add_node(parent, text, text_class, invalid=True, sample=sample)
-        path = (*self._paths[parent], sampled_step(sample))
-        answer, done = answer_and_end(self._grader, path, sample)
+        path, answer, done = None, None, False
+        if why_invalid(sample) is None:
+            path = (*self._paths[parent], sampled_step(sample))
+            answer, done = answer_and_end(self._grader, path, sample)
         row = self._add_node(
-            parent, text, text_class, invalid=False, sample=sample, done=done, answer=answer
+            parent=parent,
+            text=sample.step.text,
+            text_class=text_class,
+            num_tokens=len(sample.step.token_ids),
+            log_prob=sample.log_prob,
+            done=done,
+            invalid=path is None,
+            answer=self._answer_class(answer),
         )
-        self._paths[row] = path
+        if path is not None:
+            self._paths[row] = path
         return row
 
-    def _add_node(
-        self,
-        parent: int,
-        text: str,
-        text_class: int,
-        *,
-        invalid: bool,
-        sample: StepSample | None = None,
-        done: bool = False,
-        answer: str | None = None,
-    ) -> int:
-        return self.nodes.add(
-            parent=parent,
-            text=text,
-            text_class=text_class,
-            num_tokens=0 if sample is None else len(sample.step.token_ids),
-            log_prob=0.0 if sample is None else sample.log_prob,
-            done=done,
-            invalid=invalid,
-            answer=self._answer_class(answer),
-            settings=len(self._allocation.draws),
-            prms=self._num_prms,
-        )
+    def _add_node(self, **values: Any) -> int:
+        settings = len(self._allocation.draws)
+        return self.nodes.add(settings=settings, prms=self._num_prms, **values)
 
     def _share_arrivals(
         self, node: int, rows: list[int], groups: Mapping[int, list[StepSample]]
@@ -295,8 +283,6 @@ class _GrowingTree(ScoredTree):
         if answer is None:
             return -1
         if answer not in self._answers:
-            gold = self._known.answers[self.question.id]
-            tolerance = self._known.tolerances.get(self.question.id)
-            right = grade_answer(self._grader, answer, gold, tolerance).correct
+            right = self._known.is_right(self._grader, self.question.id, answer)
             self._answers[answer] = 0 if right else 1 + self._wrong_answers.number(answer)
         return self._answers[answer]

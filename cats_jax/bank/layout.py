@@ -49,7 +49,6 @@ def load_bank(
     *,
     prms: Sequence[str] | None = None,
     calibrations: Calibrations = (),
-    count: int | None = None,
     expected: Mapping[str, Any] | None = None,
     world: str | None = None,
 ) -> LoadedBank:
@@ -59,26 +58,23 @@ def load_bank(
         folder: folder of the bank.
         prms: labels of the PRMs to keep, in that order; default: all.
         calibrations: calibrations of PRMs; a PRM without one gets the identity.
-        count: number of questions, from the first one on; default: all.
         expected: fingerprints that the bank's models must have, see `build.fingerprints`; other
             models are not checked.
         world: version that the bank's embedded world must have, see `build.world_version`.
 
     Raises:
         BadInputError: the folder holds no bank or one of another format, the world or a model is
-            not the expected one, the bank lacks a PRM or some of its scores, it has fewer questions
-            than `count`, or a file is damaged.
+            not the expected one, the bank lacks a PRM or some of its scores, or a file is damaged.
     """
     way_out = "collect it anew, or copy it anew"
     with reading(f"step bank {str(folder)!r}", way_out):
-        return _load(folder, prms, dict(calibrations), count, expected or {}, world)
+        return _load(folder, prms, dict(calibrations), expected or {}, world)
 
 
 def _load(
     folder: str | pathlib.Path,
     prms: Sequence[str] | None,
     known: Mapping[str, Sequence[float]],
-    count: int | None,
     expected: Mapping[str, Any],
     world: str | None,
 ) -> LoadedBank:
@@ -93,16 +89,6 @@ def _load(
             )
     questions, nodes = read_tables(folder, chosen)
     _check_nodes(questions, nodes)
-    if count is not None:
-        available = len(questions["id"])
-        if not 1 <= count <= available:
-            raise BadInputError(
-                f"step bank {str(folder)!r} has {available} questions, {count} are asked for: "
-                "collect more, or ask for fewer"
-            )
-        questions = {name: values[:count] for name, values in questions.items()}
-        end = sum(questions["num_nodes"])
-        nodes = {name: values[:end] for name, values in nodes.items()}
     sparsity = read_sparsity(folder)
     contexts = [
         search.Context(
@@ -112,16 +98,34 @@ def _load(
         )
         for label in chosen
     ]
-    samplings = tuple(
-        search.Sampling(**entry["sampling"]) for entry in manifest["config"]["allocation"]["draws"]
-    )
     sizes = np.array(questions["num_nodes"])
     roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     # The tables number parents within a question; the arrays number rows over all questions.
     nodes = {**nodes, "parent": nodes["parent"] + np.repeat(roots, sizes)}
     nodes["parent"][roots] = -1
+    return LoadedBank(
+        arrays=_arrays(manifest["config"], questions, nodes, roots, contexts),
+        ids=tuple(questions["id"]),
+        texts=tuple(questions["text"]),
+        gold=tuple(questions["gold"]),
+        prms=chosen,
+        manifest=manifest,
+        nodes=nodes,
+    )
+
+
+def _arrays(
+    config: Mapping[str, Any],
+    questions: Mapping[str, Any],
+    nodes: Mapping[str, np.ndarray],
+    roots: np.ndarray,
+    contexts: Sequence[search.Context],
+) -> search_bank.Bank:
+    samplings = tuple(
+        search.Sampling(**entry["sampling"]) for entry in config["allocation"]["draws"]
+    )
     first_draw, drawn = _draw_lists(nodes["parent"], nodes["draws"], samplings)
-    arrays = search_bank.Bank(
+    return search_bank.Bank(
         root=_int32(roots),
         level=_int32(questions["level"]),
         prompt_tokens=_int32(np.array(questions["prompt_tokens"])),
@@ -129,27 +133,15 @@ def _load(
         drawn=_int32(drawn),
         invalid=jnp.asarray(nodes["invalid"]),
         done=jnp.asarray(nodes["done"]),
-        answer=_int32(nodes["answer"]),
         text=_int32(nodes["text_class"]),
         log_prob=_float32(np.minimum(nodes["log_prob"], 0.0)),
-        num_tokens=_int32(nodes["num_tokens"]),
-        score=_float32(nodes["score"]),
-        prm_tokens=_int32(nodes["prm_tokens"]),
-        value=_float32(nodes["value"]),
+        **{name: _int32(nodes[name]) for name in ("answer", "num_tokens", "prm_tokens")},
+        **{name: _float32(nodes[name]) for name in ("score", "value")},
         temperature=_float32([sampling.temperature for sampling in samplings]),
         top_p=_float32([sampling.top_p for sampling in samplings]),
         top_k=_int32([sampling.top_k for sampling in samplings]),
         context=jax.tree.map(lambda *values: _float32(values), *contexts),
-        max_depth=jnp.int32(manifest["config"]["max_depth"]),
-    )
-    return LoadedBank(
-        arrays=arrays,
-        ids=tuple(questions["id"]),
-        texts=tuple(questions["text"]),
-        gold=tuple(questions["gold"]),
-        prms=chosen,
-        manifest=manifest,
-        nodes=nodes,
+        max_depth=jnp.int32(config["max_depth"]),
     )
 
 

@@ -118,7 +118,7 @@ def _maker(
         BadInputError: the options do not go together.
     """
     from ..reporting import certified_configurations as configurations
-    from ..reporting import selective_answers, selective_figure, stopping_figure
+    from ..reporting import selective_answers
     from ..reporting import stopping_thresholds as thresholds
 
     if stopping:
@@ -128,7 +128,7 @@ def _maker(
         def of_stopping(run: Run) -> _Made:
             found = thresholds.certify_stopping(run, max_loss, delta=delta)
             sheet = thresholds.stopping_sheet(found)
-            return _Made(found.as_json(), sheet, partial(stopping_figure.draw_stopping, found))
+            return _Made(found.as_json(), sheet, partial(thresholds.draw_stopping, found))
 
         return of_stopping
     claim = configurations.Claim(target, max_loss, against)
@@ -139,7 +139,7 @@ def _maker(
         def of_answers(run: Run) -> _Made:
             found = selective_answers.certify_selective(run, target, delta=delta)
             sheet = selective_answers.selective_sheet(found)
-            return _Made(found.as_json(), sheet, partial(selective_figure.draw_selective, found))
+            return _Made(found.as_json(), sheet, partial(selective_answers.draw_selective, found))
 
         return of_answers
 

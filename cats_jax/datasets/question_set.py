@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadInputError
-from ..protocols import Question
+from ..grading.graders import grade_answer
+from ..protocols import AnswerGrader, Question
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class QuestionSet:
             notes=(*self.notes, *notes),
             contents=self.contents,
         )
+
+    def is_right(self, grader: AnswerGrader, identity: str, answer: str | None) -> bool:
+        """Whether an answer to the question with this id is right."""
+        tolerance = self.tolerances.get(identity)
+        return grade_answer(grader, answer, self.answers[identity], tolerance).correct
 
     def _tolerance(self, identity: str) -> list[float]:
         return [self.tolerances[identity]] if identity in self.tolerances else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import pathlib
 import shutil
@@ -15,6 +16,7 @@ import search
 from ..errors import BadInputError
 from ..grading.graders import make_grader, recorded_grader
 from ..protocols import AnswerGrader
+from ..reporting.figures import write_figures
 from ..reporting.groups import by_dataset, groups
 from ..reporting.right_path import follow_right_path
 from ..runs.folder import Row, Run
@@ -23,12 +25,11 @@ from ..storage import durable
 from ..version import __version__
 from .assets import Assets, content_security_policy, load_assets
 from .blocks import TreeBlocks, block
-from .figures import draw_figures
 from .index import Question, encode_part, rows_by_question
 from .texts import shortened
 from .trees import encode_tree
 
-_MAX_TITLE = 120
+_MAX_TITLE, _MAX_FIGURE = 120, 80
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,22 @@ def _encoded(
 
 
 def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
+    """Figures of each data set: {"name", "svg"}, the SVG as base64.
+
+    Those of actions and scores are only made of a run whose trees can all be read, `whole`.
+    """
     name = run.manifest["config"]["name"]
-    return [
-        figure
-        for label, found in by_dataset(groups(run.rows)).items()
-        for figure in draw_figures(found, f"{name}{label and f', {label}'}", whole)
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            {
+                "name": shortened(path.stem.replace("-", " "), _MAX_FIGURE),
+                "svg": base64.b64encode(path.read_bytes()).decode("ascii"),
+            }
+            for label, found in by_dataset(groups(run.rows)).items()
+            for path in write_figures(
+                found, folder, f"{name}{label and f', {label}'}", ("svg",), run=whole
+            )
+        ]
 
 
 def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: TextIO) -> None:

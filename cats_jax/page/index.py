@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -96,13 +97,11 @@ def _configurations(found: Sequence[Group]) -> list[_Setting]:
     """Settings of all rows: in the order of groups, then by seed."""
     return list(
         dict.fromkeys(
-            setting for group in found for setting in sorted(map(_setting, group.rows), key=_seed)
+            setting
+            for group in found
+            for setting in sorted(map(_setting, group.rows), key=operator.itemgetter(3))
         )
     )
-
-
-def _seed(setting: _Setting) -> int:
-    return setting[3]
 
 
 def _of_row(row: Row) -> tuple[Any, ...]:

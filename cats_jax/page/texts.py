@@ -8,9 +8,9 @@ MAX_TEXT = 20_000
 """Most characters of a text that a page holds; the page says how long the text was."""
 
 
-def bounded(text: str, most: int = MAX_TEXT) -> str | list[Any]:
-    """The text, or [its first `most` characters, its length] if it is longer."""
-    return text if len(text) <= most else [text[:most], len(text)]
+def bounded(text: str) -> str | list[Any]:
+    """The text, or [its first `MAX_TEXT` characters, its length] if it is longer."""
+    return text if len(text) <= MAX_TEXT else [text[:MAX_TEXT], len(text)]
 
 
 def shortened(value: object, most: int) -> str:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..live.results import Candidate, DecisionRow, SearchResult
+from ..live.results import DecisionRow, SearchResult
 from ..reporting.equal_paths import first_equals
 from ..reporting.right_path import RightPath
 from .texts import bounded, shortened
@@ -62,7 +62,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
             _rounded(candidate.path_score, _PER_UNIT) for candidate in candidates
         ),
         "log_prob": _column(_rounded(candidate.log_prob, _PER_NAT) for candidate in candidates),
-        "flags": _column(_flags(candidate) for candidate in candidates),
+        "flags": _column(KEPT * c.kept | DONE * c.done for c in candidates),
         "text": [of(candidate.text) for candidate in candidates],
         "first": _column(firsts[c.id] if firsts[c.id] != c.id else 0 for c in candidates),
         "answers": [[c.id, of(c.answer)] for c in candidates if c.answer is not None],
@@ -77,10 +77,6 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         },
     }
     return {**tree, "texts": [bounded(text) for text in texts]}
-
-
-def _flags(candidate: Candidate) -> int:
-    return KEPT * candidate.kept | DONE * candidate.done
 
 
 def _decisions(decisions: Sequence[DecisionRow]) -> dict[str, Any]:

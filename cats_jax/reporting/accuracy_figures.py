@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .appearance import Appearance, appearances
 from .drawing import frame, label_log_axis, make_panels, shown
 from .groups import Group
@@ -60,21 +62,20 @@ def plot_against_cost(found: Sequence[Group], title: str, cost: Cost) -> Figure 
         return None
     looks = appearances(group.strategy for group in found)
     figure, panels, prms = _panels_by_prm(found)
+    drawn: list[list[DrawnSeries]] = []
     for axes, prm in zip(panels, prms, strict=True):
+        drawn.append([])
         for place, (strategy, line) in enumerate(_lines(found, prm).items()):
             points = _points(line, [group.mean(cost.column) for group in line])
             draw_series(axes, points, looks[strategy], place)
+            numbers = [str(g.num_candidates) if g.num_candidates > 1 else "" for g in line]
+            drawn[-1].append(DrawnSeries(points, numbers, looks[strategy].color))
         axes.set_xscale("log")
         label_log_axis(axes.xaxis)
         axes.margins(x=0.08, y=0.08)
     _finish(figure, panels, title, f"{_BARS}; numbers at points: N", cost.title)
     figure.draw_without_rendering()
-    for axes, prm in zip(panels, prms, strict=True):
-        series = []
-        for strategy, line in _lines(found, prm).items():
-            points = _points(line, [group.mean(cost.column) for group in line])
-            numbers = [str(g.num_candidates) if g.num_candidates > 1 else "" for g in line]
-            series.append(DrawnSeries(points, numbers, looks[strategy].color))
+    for axes, series in zip(panels, drawn, strict=True):
         place_labels(axes, series)
     return figure
 
@@ -165,10 +166,7 @@ def draw_series(
     axes.errorbar(
         x,
         y,
-        yerr=[
-            [value - end for value, end in zip(y, low, strict=True)],
-            [end - value for value, end in zip(y, high, strict=True)],
-        ],
+        yerr=np.subtract([y, high], [low, y]).tolist(),
         label=shown(look.title),
         color=look.color,
         marker=look.marker,

@@ -69,23 +69,14 @@ def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[st
         if placed:
             depth = {name: shares_by_step(each) for name, each in placed.items()}
             left = {name: shares_by_budget(each) for name, each in placed.items()}
-            figures[f"actions-depth-{strategy}"] = _stacked(
-                depth, extras, head, "reasoning step", share_x=True
-            )
-            figures[f"actions-budget-{strategy}"] = _stacked(
-                left,
-                extras,
-                head,
-                "candidates left in the question's budget, in parts of about as many decisions",
-                share_x=False,
-            )
+            budget = "candidates left in the question's budget, in parts of about as many decisions"
+            drawn = {"depth": (depth, "reasoning step"), "budget": (left, budget)}
         else:
-            figures[f"actions-n-{strategy}"] = _stacked(
-                _shares_by_size(mine),
-                extras,
-                head,
-                "N: candidates per reasoning step at most",
-                share_x=True,
+            drawn = {"n": (_shares_by_size(mine), "N: candidates per reasoning step at most")}
+        for name, (bars, x_title) in drawn.items():
+            share_x = name != "budget"
+            figures[f"actions-{name}-{strategy}"] = _stacked(
+                bars, extras, head, x_title, share_x=share_x
             )
     return figures
 
@@ -164,12 +155,7 @@ def _shares_by_size(mine: Sequence[Group]) -> dict[str, dict[str, Counter[int]]]
 
 
 def _stacked(
-    panels: Mapping[str, Shares],
-    extras: Sequence[int],
-    title: str,
-    x_title: str,
-    *,
-    share_x: bool,
+    panels: Mapping[str, Shares], extras: Sequence[int], title: str, x_title: str, *, share_x: bool
 ) -> Figure:
     """Stacked bars of shares for each panel, with the number of decisions below."""
     from matplotlib import colormaps
@@ -178,11 +164,7 @@ def _stacked(
     # Lightness falls with the number of extra candidates, also in greyscale.
     colors = colormaps["cividis_r"](np.linspace(0.05, 1.0, len(extras)))
     figure, upper, lower = make_panels_with_strips(
-        len(panels),
-        height=2.9,
-        strip_title="decisions",
-        share_x=share_x,
-        share_strips=False,
+        len(panels), height=2.9, strip_title="decisions", share_x=share_x, share_strips=False
     )
     for axes, strip, (name, bars) in zip(upper, lower, panels.items(), strict=True):
         if share_x:  # every panel has the bars of all panels, which are named by numbers

@@ -9,6 +9,9 @@ from typing import Any
 
 from .groups import Group
 
+ACTION = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
+"""Names of an action's numbers, in the order in which rows and tables have them."""
+
 
 def action_counts(group: Group) -> Counter[tuple[int, int, float, float, int]]:
     """Decisions of a group by action: (num_extra, num_retain, temperature, top_p, top_k)."""

@@ -15,7 +15,7 @@ from ..protocols import Question
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from .certified_configurations import about_run
-from .groups import Group, groups
+from .groups import Group, groups, identity
 from .run_tables import IDENTITY
 from .sheets import Column, Sheet, plain, share
 
@@ -57,9 +57,7 @@ class AnytimeCertificate:
         found, (low, high) = self.found, self._bounds()
         mean = found.successes / found.trials
         return {
-            "strategy": self.group.strategy,
-            "num_candidates": self.group.num_candidates,
-            "prm": self.group.prm,
+            **identity(self.group),
             "decision": _DECISIONS[found.decision],
             "questions_used": found.trials,
             ("accuracy" if self.claim.against is None else "lost"): self._claimed(mean),

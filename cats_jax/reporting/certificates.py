@@ -27,8 +27,8 @@ from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run, read_run
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
-from .groups import Group, groups
-from .run_tables import IDENTITY, identity, interval
+from .groups import Group, groups, identity, interval
+from .run_tables import IDENTITY
 from .sheets import Column, Sheet, share, span
 from .statistics import Interval
 

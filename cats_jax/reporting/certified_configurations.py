@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..errors import BadInputError, known_names
 from ..runs.folder import Run
 from ..specs.certificates import KIND, LIMITS, spent
 from .cost_bounds import PREMISE, CostBounds, cost_bounds
-from .groups import Group, groups
+from .groups import Group, groups, identity
 from .run_tables import COSTS, IDENTITY
 from .sheets import Column, Record, Sheet, count, giga, plain, share
 
@@ -61,9 +61,8 @@ class Claim:
             raise BadInputError("certify: give --target A, or --max-loss E with --against STRATEGY")
         if (self.max_loss is None) != (self.against is None):
             raise BadInputError("certify: --max-loss E and --against STRATEGY belong together")
-        for option, value in (("--target", self.target), ("--max-loss", self.max_loss)):
-            if value is not None and not 0 < value < 1:
-                raise BadInputError(f"{option}={value:g}: must be between 0 and 1")
+        known = {"target": self.target, "max_loss": self.max_loss}
+        check_shares(**{name: value for name, value in known.items() if value is not None})
 
     @property
     def words(self) -> str:
@@ -151,7 +150,7 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
     Raises:
         BadInputError: the run can't certify the claim; the message states the reason.
     """
-    check_delta(delta)
+    check_shares(delta=delta)
     found = groups(run.rows)
     number = check_rows(run, found)
     if order == "descending":
@@ -165,22 +164,19 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
             raise BadInputError(f"the run has no other configuration than {rival.name}")
     _check_number(claim, number, level, len(found))
     tested = [_test(group, rival, claim, level / len(found)) for group in found]
+    place = list(range(len(found)))
     if order == "descending":
-        place = sorted(range(len(found)), key=lambda i: found[i].num_candidates)
-    else:
-        place = list(range(len(found)))
+        place.sort(key=lambda i: found[i].num_candidates)
     certified = np.zeros(len(found), bool)
-    certified[place] = theory.reject([tested[i].p_value for i in place], delta=level, order=order)
+    certified[place] = theory.reject([tested[i][0] for i in place], delta=level, order=order)
+    costs = [
+        cost_bounds(run, group, delta=COST_SHARE * delta, choices=len(found)) for group in found
+    ]
     configurations = [
-        Configuration(
-            group=group,
-            p_value=tested_one.p_value,
-            lost=tested_one.lost,
-            bound=tested_one.bound,
-            costs=cost_bounds(run, group, delta=COST_SHARE * delta, choices=len(found)),
-            certified=bool(is_certified),
+        Configuration(group, *numbers, bounds, bool(is_certified))
+        for group, numbers, bounds, is_certified in zip(
+            found, tested, costs, certified, strict=True
         )
-        for group, tested_one, is_certified in zip(found, tested, certified, strict=True)
     ]
     configurations.sort(key=lambda each: each.group.mean("tokens"))
     return Certificate(claim, delta, order, number, tuple(configurations), run)
@@ -205,10 +201,20 @@ def about_run(run: Run) -> dict[str, Any]:
     }
 
 
-def check_delta(delta: float) -> None:
-    """Raise BadInputError unless delta is in (0, 1)."""
-    if not 0 < delta < 1:
-        raise BadInputError(f"--delta={delta:g}: must be between 0 and 1")
+def check_shares(**options: float) -> None:
+    """Raise BadInputError unless each number, by the name of its option, is in (0, 1)."""
+    for name, value in options.items():
+        if not 0 < value < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"{option}={value:g}: must be between 0 and 1")
+
+
+def check_one_seed(run: Run, option: str) -> None:
+    """Raise BadInputError if a question of the run has rows of several seeds."""
+    if len({row.seed for row in run.rows}) > 1:
+        raise BadInputError(
+            f"{option}: a question counts once, and the run has several seeds: run one seed"
+        )
 
 
 def certificate_sheet(certificate: Certificate) -> Sheet:
@@ -255,14 +261,12 @@ def draw_certificate(certificate: Certificate) -> Figure:
         mine = [each for each in configurations if each.certified == certified]
         if not mine:
             continue
-        values = [_observed(each, claim) for each in mine]
+        values = np.array([_observed(each, claim) for each in mine])
+        below = values - [each.bound for each in mine]
         axes.errorbar(
             [each.group.mean("tokens") for each in mine],
             values,
-            yerr=[
-                [max(value - each.bound, 0.0) for value, each in zip(values, mine, strict=True)],
-                [max(each.bound - value, 0.0) for value, each in zip(values, mine, strict=True)],
-            ],
+            yerr=np.maximum([below, -below], 0.0).tolist(),
             color="#2f7d4f" if certified else "#999999",
             marker="o",
             linestyle="none",
@@ -300,9 +304,7 @@ def _observed(each: Configuration, claim: Claim) -> float:
 def _record(each: Configuration) -> Record:
     group = each.group
     return {
-        "strategy": group.strategy,
-        "num_candidates": group.num_candidates,
-        "prm": group.prm,
+        **identity(group),
         "certified": "yes" if each.certified else "no",
         "accuracy": group.mean("correct"),
         "bound": each.bound,
@@ -453,14 +455,10 @@ def _rival(found: Sequence[Group], label: str) -> Group:
     return mine[0]
 
 
-class _Tested(NamedTuple):
-    p_value: float
-    bound: float
-    lost: float = 0.0
-
-
-def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _Tested:
-    """The p value of the claim's negation, and a bound at the level `share_of`."""
+def _test(
+    group: Group, rival: Group | None, claim: Claim, share_of: float
+) -> tuple[float, float, float]:
+    """`p_value`, `lost` and `bound` of a configuration; the bound has the level `share_of`."""
     mine = group.by_question()
     right = np.array(list(mine.values()))
     number = right.size
@@ -470,9 +468,9 @@ def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _
             hits = int(right.sum())
             tested = theory.certify([hits], number, target=claim.target, delta=share_of)
             bound = float(theory.binomial_lower(hits, number, delta=share_of))
-            return _Tested(float(tested.p_values[0]), bound)
+            return float(tested.p_values[0]), 0.0, bound
         p_value = float(theory.betting_p(right, claim.target))
-        return _Tested(p_value, theory.betting_lower(right, delta=share_of))
+        return p_value, 0.0, theory.betting_lower(right, delta=share_of)
     assert claim.max_loss is not None
     other = rival.by_question()
     lost = np.array([other[question] - mine[question] for question in mine])
@@ -480,10 +478,10 @@ def _test(group: Group, rival: Group | None, claim: Claim, share_of: float) -> _
         harmful = int((lost > 0).sum())
         p_value = float(theory.selective_p(harmful, number, claim.max_loss))
         bound = float(theory.binomial_upper(harmful, number, delta=share_of))
-        return _Tested(p_value, bound, harmful / number)
+        return p_value, harmful / number, bound
     # The mean loss is at least E exactly if the mean of (1 - loss) / 2 is at most (1 - E) / 2.
     p_value = float(theory.betting_p((1 - lost) / 2, (1 - claim.max_loss) / 2))
-    return _Tested(p_value, theory.paired_upper(lost, delta=share_of), float(lost.mean()))
+    return p_value, float(lost.mean()), theory.paired_upper(lost, delta=share_of)
 
 
 def _questions_needed(accuracy: float, target: float, level: float) -> int | None:

@@ -166,12 +166,8 @@ def _levels(found: Sequence[Group]) -> dict[str, list[str]]:
     level_of = {
         row.question: str(row.meta.get("level", "-")) for group in found for row in group.rows
     }
-    levels: dict[str, list[str]] = {
-        level: [] for level in sorted(set(level_of.values()), key=lambda name: (len(name), name))
-    }
-    for question, level in level_of.items():
-        levels[level].append(question)
-    return levels
+    names = sorted(set(level_of.values()), key=lambda name: (len(name), name))
+    return {name: [q for q, level in level_of.items() if level == name] for name in names}
 
 
 def _best(affordable: Sequence[Group], questions: Sequence[str], cost: str) -> Group:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .compute_optimal import ComputeOptimal, compute_optimal
-from .groups import Group
-from .run_tables import COSTS, IDENTITY, Cost, identity, interval, unit
+from .groups import Group, identity, interval
+from .run_tables import COSTS, IDENTITY, Cost, unit
 from .sheets import Column, Sheet, plain, share, signed, signed_span, span
 
 
@@ -51,7 +51,7 @@ def _whole(result: ComputeOptimal, title: str, cost: Cost) -> Sheet:
         Column("one for all", ("fixed_accuracy",), share, 2),
         Column("95 % interval", ("fixed_accuracy_low", "fixed_accuracy_high"), span, 10),
         Column("on its own half", ("fixed_own_half",), share, 9),
-        Column("which", ("fixed_strategy", "fixed_num_candidates"), _name, 6, left=True),
+        Column("which", ("fixed_strategy", "fixed_num_candidates"), "{} N={}".format, 6, left=True),
         Column("its PRM", ("fixed_prm",), plain, 7, left=True),
         Column("difference", ("difference",), signed, 4),
         Column("95 % interval", ("difference_low", "difference_high"), signed_span, 5),
@@ -64,10 +64,6 @@ def _whole(result: ComputeOptimal, title: str, cost: Cost) -> Sheet:
         records,
         notes=_notes(result, cost),
     )
-
-
-def _name(strategy: str, num_candidates: int) -> str:
-    return f"{strategy} N={num_candidates}"
 
 
 def _notes(result: ComputeOptimal, cost: Cost) -> tuple[str, ...]:

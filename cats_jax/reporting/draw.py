@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..live.results import ROOT, Candidate, DecisionRow, SearchResult
-from .actions import describe_action
+from .actions import ACTION, describe_action
 from .equal_paths import first_equals
 from .plain_text import one_line
 
@@ -161,13 +161,7 @@ def _score(candidate: Candidate) -> float:
 
 
 def _describe_decision(decision: DecisionRow) -> str:
-    action = describe_action(
-        decision.num_extra,
-        decision.num_retain,
-        decision.temperature,
-        decision.top_p,
-        decision.top_k,
-    )
+    action = describe_action(*(getattr(decision, name) for name in ACTION))
     got = "" if decision.granted == decision.num_extra else f" ({decision.granted} granted)"
     return f"round {decision.phase}: {action}{got}"
 

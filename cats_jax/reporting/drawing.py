@@ -226,21 +226,11 @@ def frame(
     assert isinstance(engine, ConstrainedLayoutEngine)
     engine.set(rect=(0.0, bottom / height, 1.0, of_panels / height))
     figure.text(0.5, (of_legend + 0.04) / height, x_title, ha="center", va="bottom")
-    head = {"va": "top", "x": 0.1 / width}
-    figure.text(
-        y=1 - 0.05 / height,
-        s=shown(title, int(11 * width)),
-        fontsize=11.0,
-        fontweight="bold",
-        **head,
-    )
-    figure.text(
-        y=1 - (_LINE + 0.06) / height,
-        s=shown(note, int(14 * width)),
-        fontsize=9.5,
-        color="#444444",
-        **head,
-    )
+    left, second = 0.1 / width, 1 - (_LINE + 0.06) / height
+    head: dict[str, Any] = {"va": "top", "fontsize": 11.0, "fontweight": "bold"}
+    figure.text(left, 1 - 0.05 / height, shown(title, int(11 * width)), **head)
+    below: dict[str, Any] = {"va": "top", "fontsize": 9.5, "color": "#444444"}
+    figure.text(left, second, shown(note, int(14 * width)), **below)
     if rows:
         figure.legend(
             list(entries.values()),

@@ -40,15 +40,21 @@ def finished_paths(run: Run, rows: Iterable[Row], grader: AnswerGrader) -> Finis
     for row in rows:
         if row.tree is None:
             continue
-        grades: dict[str, float] = {}
-        for answer, score in scored_answers(run.tree(row)):
-            if answer not in grades:
-                grade = grade_answer(grader, answer, row.gold, row.tolerance)
-                grades[answer] = float(grade.correct)
+        result = run.tree(row)
+        grades = path_grades(row, result, grader)
+        for answer, score in scored_answers(result):
             scores.append(min(max(score, 0.0), 1.0))
-            truths.append(grades[answer])
+            truths.append(float(grades[answer]))
             questions.append(row.question)
     return FinishedPaths(np.array(scores), np.array(truths), np.array(questions, str))
+
+
+def path_grades(row: Row, result: SearchResult, grader: AnswerGrader) -> dict[str | None, bool]:
+    """Whether each answer of the finished paths is right; a path without an answer has None."""
+    return {
+        answer: grade_answer(grader, answer, row.gold, row.tolerance).correct
+        for answer in {path.answer for path in result.paths}
+    }
 
 
 def scored_answers(result: SearchResult) -> list[tuple[str, float]]:

@@ -108,6 +108,18 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     ]
 
 
+def identity(group: Group) -> dict[str, Any]:
+    """The values of `IDENTITY`."""
+    return {"strategy": group.strategy, "num_candidates": group.num_candidates, "prm": group.prm}
+
+
+def interval(name: str, found: Interval | None) -> dict[str, Any]:
+    """Three values: the estimate, and the ends of its interval as NAME_low and NAME_high."""
+    if found is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
 def by_dataset(found: Sequence[Group]) -> dict[str, list[Group]]:
     """Groups by data set; a table or plot is about one data set."""
     sets: dict[str, list[Group]] = {}
@@ -155,18 +167,14 @@ def summarize(run: Run) -> dict[str, Any]:
     """Figures of every group as JSON values, for summary.json."""
     entries = []
     for group in groups(run.rows):
-        accuracy, over_seeds = group.accuracy(), group.accuracy_over_seeds()
+        over_seeds = group.accuracy_over_seeds()
         entries.append(
             {
                 "dataset": group.dataset,
-                "strategy": group.strategy,
-                "num_candidates": group.num_candidates,
-                "prm": group.prm,
+                **identity(group),
                 "questions": len(group.by_question()),
                 "rows": len(group.rows),
-                "accuracy": accuracy.value,
-                "accuracy_low": accuracy.low,
-                "accuracy_high": accuracy.high,
+                **interval("accuracy", group.accuracy()),
                 "accuracy_over_seeds": over_seeds and [over_seeds.low, over_seeds.high],
                 "covered": group.mean("covered"),
                 "candidates": group.mean("candidates"),

@@ -31,6 +31,7 @@ _COMPARED = {
     "olympiadbench": ("Olympiad", "olympiadbench"),
 }
 
+_ENDS = ("", "_low", "_high")
 _EXACT = (
     "accuracies are in percent; the paper prints no intervals, so that the interval of a "
     "difference is that of the run, over its questions"
@@ -136,10 +137,7 @@ def _groups(
         ]
         for label in cell.labels
     ]
-    wanted = next(
-        (keys for keys in of_labels if any(key in found for key in keys)),
-        of_labels[0],
-    )
+    wanted = next((keys for keys in of_labels if any(key in found for key in keys)), of_labels[0])
     there = {key: found[key] for key in wanted if key in found}
     return there, [key for key in wanted if key not in found]
 
@@ -171,17 +169,16 @@ def _mean_by_question(found: Sequence[Group]) -> list[float]:
 
 
 def _beside(values: Sequence[float] | None, recorded: float | None) -> dict[str, Value]:
-    """Ours, the paper's, and the difference, in percent."""
-    names = ("ours", "ours_low", "ours_high")
-    ours: dict[str, Value] = dict.fromkeys(names)
-    change: dict[str, Value] = dict.fromkeys(("difference", "difference_low", "difference_high"))
+    """Our accuracy in percent, the paper's, and the difference; None where one is missing."""
+    found: dict[str, Value] = dict.fromkeys(
+        (*(f"ours{end}" for end in _ENDS), "paper", *(f"difference{end}" for end in _ENDS))
+    )
     if values:
         accuracy = statistics.accuracy(values)
-        percent = [100 * of for of in (accuracy.value, accuracy.low, accuracy.high)]
-        ours = dict(zip(names, percent, strict=True))
-        if recorded is not None:
-            change = dict(zip(change, (of - recorded for of in percent), strict=True))
-    return {**ours, "paper": recorded, **change, "questions": len(values) if values else None}
+        for end, of in zip(_ENDS, (accuracy.value, accuracy.low, accuracy.high), strict=True):
+            found[f"ours{end}"] = 100 * of
+            found[f"difference{end}"] = None if recorded is None else 100 * of - recorded
+    return {**found, "paper": recorded, "questions": len(values) if values else None}
 
 
 def _beside_columns(number: str) -> tuple[Column, ...]:
@@ -217,17 +214,12 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
     """The paper's comparison with our rows added, and a table of our differences from it."""
     recorded: list[Record] = []
     differences: list[Record] = []
-    unprinted: list[str] = []
     lacking: list[str] = []
     parts: dict[str, int] = {}
     for row in paper.COMPARISON:
         printed = {name: getattr(row, name) for name in _COMPARED}
-        missing = [_COMPARED[name][0] for name, of in printed.items() if of is None]
-        if missing:
-            unprinted.append(f"{row.method} on {' and '.join(missing)}")
         who: dict[str, Value] = {"method": row.method, "base_model": row.base_model}
-        of_paper: dict[str, Value] = {"prm": None, "num_candidates": None}
-        recorded.append({**who, **of_paper, **_with_ends(printed)})
+        recorded.append({**who, "prm": None, "num_candidates": None, **_with_ends(printed)})
         if row.method != "CATS":
             continue
         ours = _largest(found, paper.HUB_IDS[row.base_model])
@@ -235,36 +227,43 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
             lacking.append(row.base_model)
         for (prm, size), of_prm in ours.items():
             here: dict[str, Value] = {"prm": prm_name(prm), "num_candidates": size}
-            values: dict[str, Value] = dict.fromkeys(_with_ends(printed))
+            values: dict[str, Value] = {}
             for name, (_, dataset) in _COMPARED.items():
-                if dataset not in of_prm:
-                    lacking.append(f"{row.base_model} on {DATASETS[dataset]} with {prm_name(prm)}")
-                    continue
-                right = _mean_by_question([of_prm[dataset]])
-                parts[dataset] = len(right)
+                right = _mean_by_question([of_prm[dataset]]) if dataset in of_prm else []
                 beside = _beside(right, printed[name])
-                for end in ("", "_low", "_high"):
-                    values[f"{name}{end}"] = beside[f"ours{end}"]
-                differences.append({**who, **here, "dataset": DATASETS[dataset], **beside})
+                values |= {f"{name}{end}": beside[f"ours{end}"] for end in _ENDS}
+                if right:
+                    parts[dataset] = len(right)
+                    differences.append({**who, **here, "dataset": DATASETS[dataset], **beside})
+                else:
+                    lacking.append(f"{row.base_model} on {DATASETS[dataset]} with {prm_name(prm)}")
             recorded.append({**who, "method": "CATS, here", **here, **values})
     if not differences:
         return []
     notes = (
         "the paper names neither the PRM nor N of its rows, nor whether its Math is MATH-500; N is "
         "the largest of the runs",
-        f"the paper prints no figure for: {', '.join(unprinted)}",
+        f"the paper prints no figure for: {', '.join(_unprinted())}",
         *([f"not in the runs: {', '.join(lacking)}"] if lacking else []),
         *_parts(parts),
     )
-    who_columns = (
-        Column("method", ("method",), plain, 0, left=True),
-        Column("base model", ("base_model",), plain, 0, left=True),
-    )
-    how_columns = (
-        Column("PRM", ("prm",), plain, 0, left=True),
-        Column("N", ("num_candidates",), plain, 0),
-    )
-    accuracy_columns = [
+    return _comparison_sheets(recorded, differences, notes)
+
+
+def _unprinted() -> Iterator[str]:
+    """The figures that the paper's comparison lacks."""
+    for row in paper.COMPARISON:
+        missing = [title for name, (title, _) in _COMPARED.items() if getattr(row, name) is None]
+        if missing:
+            yield f"{row.method} on {' and '.join(missing)}"
+
+
+def _comparison_sheets(
+    recorded: Sequence[Record], differences: Sequence[Record], notes: tuple[str, ...]
+) -> list[Sheet]:
+    base_model = Column("base model", ("base_model",), plain, 0, left=True)
+    how = (Column("PRM", ("prm",), plain, 0, left=True), Column("N", ("num_candidates",), plain, 0))
+    accuracies = [
         column
         for name, (title, _) in _COMPARED.items()
         for column in (
@@ -276,7 +275,7 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
         Sheet(
             "paper_compare",
             "tab:compare, other systems and CATS: accuracy in percent, in the paper and here",
-            (*who_columns, *how_columns, *accuracy_columns),
+            (Column("method", ("method",), plain, 0, left=True), base_model, *how, *accuracies),
             tuple(recorded),
             notes=notes,
         ),
@@ -284,9 +283,9 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
             "paper_compare_differences",
             "tab:compare, CATS here minus CATS in the paper",
             (
-                who_columns[1],
+                base_model,
                 Column("data set", ("dataset",), plain, 0, left=True),
-                *how_columns,
+                *how,
                 *_beside_columns("{:.1f}"),
             ),
             tuple(differences),
@@ -296,11 +295,10 @@ def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
     ]
 
 
-def _with_ends(values: Mapping[str, float | None]) -> dict[str, float | None]:
+def _with_ends(values: Mapping[str, float | None]) -> dict[str, Value]:
+    """The paper's values, which have no intervals."""
     return {
-        key: value
-        for name, of in values.items()
-        for key, value in ((name, of), (f"{name}_low", None), (f"{name}_high", None))
+        f"{name}{end}": None if end else value for name, value in values.items() for end in _ENDS
     }
 
 

@@ -20,6 +20,7 @@ from .groups import Group
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_BINS = 10
 FEWEST_QUESTIONS = 10
 """Bins with paths of fewer questions are left out."""
 
@@ -138,7 +139,7 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
     )
 
 
-def path_reliability(paths: FinishedPaths, *, num_bins: int = 10) -> list[Reliability]:
+def path_reliability(paths: FinishedPaths) -> list[Reliability]:
     """The reliability table of finished paths, with intervals by a bootstrap over questions.
 
     Paths of one question are not independent, so the exact interval of `reliability` is too short.
@@ -149,10 +150,10 @@ def path_reliability(paths: FinishedPaths, *, num_bins: int = 10) -> list[Reliab
     if not paths.scores.size:
         return []
     # The same numbering of bins as in `reliability`.
-    bins = np.minimum((paths.scores * num_bins).astype(int), num_bins - 1)
+    bins = np.minimum((paths.scores * _BINS).astype(int), _BINS - 1)
     found = []
-    for each in reliability(paths.scores, paths.truths, num_bins=num_bins):
-        inside = bins == round(each.low * num_bins)
+    for each in reliability(paths.scores, paths.truths, num_bins=_BINS):
+        inside = bins == round(each.low * _BINS)
         truths, questions = paths.truths[inside], paths.questions[inside]
         if len(set(questions.tolist())) >= FEWEST_QUESTIONS:
             found.append(each._replace(share_right=_share_by_question(truths, questions)))

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import world
-from ..grading.graders import grade_answer
 from ..live.results import ROOT, Candidate, SearchResult
 from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from ..world import task
+from .finished_paths import path_grades
 from .plain_text import one_line
 
 Cause = Literal["none", "choice", "dropped", "not sampled", "not continued", "unknown"]
@@ -121,10 +121,7 @@ def _of_answers(row: Row, result: SearchResult, grader: AnswerGrader) -> RightPa
         count = len(result.paths)
         what = "No path finished." if not count else f"None of {count} finished paths is right."
         return RightPath("unknown", False, sentence=what)
-    grades = {
-        answer: grade_answer(grader, answer, row.gold, row.tolerance).correct
-        for answer in {path.answer for path in result.paths}
-    }
+    grades = path_grades(row, result, grader)
     right = [path.nodes[-1] for path in result.paths if grades[path.answer]]
     return RightPath(
         "choice",

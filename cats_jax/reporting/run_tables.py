@@ -10,13 +10,12 @@ from rich.table import Table
 
 from ..evaluation.failing import commonest_reason
 from ..evaluation.wall_times import WallTimes
-from .actions import action_counts, action_entropy, describe_action
-from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare
+from .actions import ACTION, action_counts, action_entropy, describe_action
+from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare, identity, interval
 from .sheets import (
     Column,
     Record,
     Sheet,
-    Value,
     count,
     giga,
     plain,
@@ -25,7 +24,6 @@ from .sheets import (
     signed_span,
     span,
 )
-from .statistics import Interval
 from .tables import new_table
 
 Cost = Literal["tokens", "flops"]
@@ -48,6 +46,9 @@ COSTS = {
     "flops": Column("GFLOP", ("flops",), giga, 3),
 }
 """Column of each cost."""
+
+
+_NAME = "{} N={}".format
 
 
 def unit(cost: Cost) -> str:
@@ -78,7 +79,7 @@ def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
     )
     sheet = paired_sheet(pairs, title, "against_fixed", cost)
     dear = [
-        _name(str(record["strategy"]), int(record["num_candidates"] or 0))
+        _NAME(str(record["strategy"]), int(record["num_candidates"] or 0))
         + ("" if record["prm"] is None else f" with {record['prm']}")
         for record in sheet.records
         if float(record[f"against_{cost}"] or 0) > SIMILAR_COMPUTE * float(record[cost] or 0)
@@ -144,22 +145,6 @@ def _record(group: Group) -> Record:
     }
 
 
-def identity(group: Group) -> dict[str, Value]:
-    """The values of `IDENTITY`."""
-    return {
-        "strategy": group.strategy,
-        "num_candidates": group.num_candidates,
-        "prm": group.prm,
-    }
-
-
-def interval(name: str, found: Interval | None) -> dict[str, Value]:
-    """Three values: the estimate, and the ends of its interval as NAME_low and NAME_high."""
-    if found is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-
-
 def paired_sheet(
     pairs: Sequence[tuple[Group, Group]], title: str, name: str, cost: Cost = "tokens"
 ) -> Sheet:
@@ -190,8 +175,8 @@ def paired_sheet(
         )
     axis = COSTS[cost]
     columns = (
-        Column("one", ("strategy", "num_candidates"), _name, 0, left=True),
-        Column("against", ("against", "against_num_candidates"), _name, 0, left=True),
+        Column("one", ("strategy", "num_candidates"), _NAME, 0, left=True),
+        Column("against", ("against", "against_num_candidates"), _NAME, 0, left=True),
         IDENTITY[-1],
         Column(axis.title, (cost, f"against_{cost}"), _versus(axis.text), 5),
         Column("accuracy", ("accuracy", "against_accuracy"), _versus(share), 4),
@@ -202,10 +187,6 @@ def paired_sheet(
         Column("the one", ("verdict",), plain, 3, left=True),
     )
     return Sheet(name, title, columns, tuple(records), notes=(_VERDICT,) if records else ())
-
-
-def _name(strategy: str, num_candidates: int) -> str:
-    return f"{strategy} N={num_candidates}"
 
 
 def _versus(text: Callable[..., str]) -> Callable[..., str]:
@@ -234,7 +215,7 @@ def action_sheet(found: Sequence[Group]) -> Sheet | None:
                 **of_extra,
                 "distinct": len(actions),
                 "entropy": action_entropy(actions),
-                **dict(zip(_ACTION, top, strict=True)),
+                **dict(zip(ACTION, top, strict=True)),
                 "most_frequent_share": times / total,
             }
         )
@@ -245,18 +226,11 @@ def action_sheet(found: Sequence[Group]) -> Sheet | None:
         Column("distinct", ("distinct",), plain, 5),
         Column("entropy, nats", ("entropy",), "{:.2f}".format, 3),
         Column(
-            "most frequent action",
-            (*_ACTION, "most_frequent_share"),
-            _most_frequent,
-            2,
-            left=True,
+            "most frequent action", (*ACTION, "most_frequent_share"), _most_frequent, 2, left=True
         ),
     )
     title = "actions: share of decisions by how many more they ask"
     return Sheet("actions", title, columns, tuple(records), ("strategy", "prm"))
-
-
-_ACTION = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
 
 
 def _most_frequent(*action_and_share: Any) -> str:

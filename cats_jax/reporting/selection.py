@@ -86,15 +86,11 @@ def in_question_order(rows: Iterable[Row]) -> list[Row]:
 
     Rows are written in the order in which searches end. Rows of one question stay in this order.
     """
-    return sorted(
-        rows,
-        key=lambda row: (
-            row.dataset,
-            _natural(level_of(row)),
-            _natural(row.question),
-            row.question,
-        ),
-    )
+
+    def place(row: Row) -> tuple[object, ...]:
+        return row.dataset, _natural(level_of(row)), _natural(row.question), row.question
+
+    return sorted(rows, key=place)
 
 
 def _natural(text: str) -> list[str | tuple[int, str]]:

@@ -7,7 +7,7 @@ thresholds in the same way as the scores, so that the same questions would be an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -18,10 +18,15 @@ from ..errors import BadInputError
 from ..live.abstention import answer_score
 from ..runs.folder import Run
 from ..specs.certificates import KIND
-from .certified_configurations import about_run, check_delta, check_rows
-from .groups import Group, groups
+from .appearance import appearances
+from .certified_configurations import about_run, check_one_seed, check_rows, check_shares
+from .drawing import frame, make_panels
+from .groups import Group, groups, identity
 from .run_tables import IDENTITY
 from .sheets import Column, Record, Sheet, share
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 THRESHOLDS = np.concatenate([[0.0], special.expit(np.arange(-7.0, 8.0, 0.5))])
 """The thresholds that are tested: 0, at which all questions are answered, and 30 values with
@@ -57,9 +62,7 @@ class SelectiveGroup:
         at, answered = self.place, self.answered
         wrong = 0 if at is None else int(self.found.errors[at])
         return {
-            "strategy": self.group.strategy,
-            "num_candidates": self.group.num_candidates,
-            "prm": self.group.prm,
+            **identity(self.group),
             "threshold": None if at is None else float(THRESHOLDS[at]),
             "answered": answered / self.total,
             "accuracy": 1 - wrong / answered if answered else None,
@@ -118,18 +121,13 @@ def certify_selective(run: Run, target: float, *, delta: float) -> SelectiveCert
     Raises:
         BadInputError: the run can't certify a threshold; the message states the reason.
     """
-    check_delta(delta)
-    if not 0 < target < 1:
-        raise BadInputError(f"--target={target:g}: must be between 0 and 1")
+    check_shares(delta=delta, target=target)
     found = groups(run.rows)
     number = check_rows(run, found)
     scored = [group for group in found if group.prm is not None]
     if not scored:
         raise BadInputError("--selective: no strategy of the run reads scores: take one that does")
-    if len({row.seed for row in run.rows}) > 1:
-        raise BadInputError(
-            "--selective: a question counts once, and the run has several seeds: run one seed"
-        )
+    check_one_seed(run, "--selective")
     needed = int(np.ceil(np.log(delta / len(scored) / THRESHOLDS.size) / np.log(target)))
     if number < needed:
         raise BadInputError(
@@ -169,6 +167,73 @@ def selective_sheet(certificate: SelectiveCertificate) -> Sheet:
         records=tuple(each.record() for each in certificate.configurations),
         notes=(note,),
     )
+
+
+def draw_selective(certificate: SelectiveCertificate) -> Figure:
+    """Each configuration's accuracy of the answered questions, threshold by threshold.
+
+    A bar extends from the observed accuracy down to `selective_bounds`. The ring marks the
+    certified threshold, and the line is the target.
+    """
+    figure, (axes,) = make_panels(1)
+    found = certificate.configurations
+    names = [f"{each.group.name} {each.group.prm}" for each in found]
+    looks = appearances(names)
+    bounds = selective_bounds(certificate)
+    for each, name, low in zip(found, names, bounds, strict=True):
+        some = each.found.answered > 0
+        part = each.found.answered[some] / each.total
+        accuracy = 1 - each.found.errors[some] / each.found.answered[some]
+        look = looks[name]
+        axes.errorbar(
+            part,
+            accuracy,
+            yerr=[accuracy - low[some], np.zeros_like(accuracy)],
+            color=look.color,
+            marker=".",
+            linewidth=1.0,
+            elinewidth=0.6,
+            label=name,
+        )
+        if each.place is not None:
+            at = each.place
+            axes.plot(
+                each.answered / each.total,
+                1 - each.found.errors[at] / each.answered,
+                marker="o",
+                markersize=11.0,
+                fillstyle="none",
+                color=look.color,
+                linestyle="none",
+            )
+    target = certificate.target
+    axes.axhline(target, color="#c1272d", linewidth=1.0, label=f"the target: {target:g}")
+    title = f"accuracy above {target:g} of the answered questions"
+    note = (
+        f"ring: certified; bars: lower bounds of all points together; delta {certificate.delta:g}"
+    )
+    frame(figure, [axes], title, note, "share of questions answered", "accuracy of these")
+    return figure
+
+
+def selective_bounds(certificate: SelectiveCertificate) -> list[np.ndarray]:
+    """Lower bounds on the accuracy of the answered questions, f64[31] of each configuration.
+
+    They are exact binomial bounds, given the number of answered questions. The level of each is
+    delta divided by the number of thresholds and by the number of configurations. All hold together
+    with a probability of at least 1 - delta. This delta is spent in addition to that of the
+    certificate. The bounds help to look at other targets. A bound is 0 where no question is
+    answered.
+    """
+    found = certificate.configurations
+    level = certificate.delta / (len(found) * THRESHOLDS.size)
+    bounds = []
+    for each in found:
+        answered = each.found.answered
+        right = answered - each.found.errors
+        low = theory.binomial_lower(right, np.maximum(answered, 1), delta=level)
+        bounds.append(np.where(answered > 0, low, 0.0))
+    return bounds
 
 
 def _test(run: Run, group: Group, target: float, delta: float) -> SelectiveGroup:

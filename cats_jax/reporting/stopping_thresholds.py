@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,15 +18,26 @@ import theory
 
 from ..controllers.strategies import revisions_of
 from ..errors import BadInputError
-from ..grading.graders import grade_answer, make_grader, recorded_grader
+from ..grading.graders import make_grader, recorded_grader
 from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from ..specs.recipe import StrategySpec
-from .certified_configurations import COST_SHARE, about_run, check_delta, check_rows
+from .certified_configurations import (
+    COST_SHARE,
+    about_run,
+    check_one_seed,
+    check_rows,
+    check_shares,
+)
+from .drawing import frame, make_panels
+from .finished_paths import path_grades
 from .groups import Group, groups
 from .selective_answers import THRESHOLDS
 from .sheets import Column, Record, Sheet, plain, share
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _WHOLE, _STOPPED = "best_of_n", "sequential_best_of_n"
 
@@ -133,9 +144,7 @@ def certify_stopping(run: Run, max_loss: float, *, delta: float) -> StoppingCert
     Raises:
         BadInputError: the run can't certify a threshold; the message states the reason.
     """
-    check_delta(delta)
-    if not 0 < max_loss < 1:
-        raise BadInputError(f"--max-loss={max_loss:g}: must be between 0 and 1")
+    check_shares(delta=delta, max_loss=max_loss)
     group = _best_of_n(run)
     number, level = len(group.rows), (1 - COST_SHARE) * delta
     needed = int(np.ceil(np.log(level) / np.log1p(-max_loss)))
@@ -209,6 +218,30 @@ def stopping_sheet(certificate: StoppingCertificate) -> Sheet:
     )
 
 
+def draw_stopping(certificate: StoppingCertificate) -> Figure:
+    """The observed loss of each threshold with its bound, against the paths of a question."""
+    figure, (axes,) = make_panels(1)
+    certified, lost = certificate.found.certified, certificate.lost
+    for mine, color in ((certified, "#2f7d4f"), (~certified, "#999999")):
+        axes.errorbar(
+            certificate.paths[mine],
+            lost[mine],
+            yerr=[np.zeros(mine.sum()), (certificate.bounds - lost)[mine]],
+            color=color,
+            marker="o",
+            linestyle="none",
+            capsize=2.0,
+            label="certified" if mine is certified else "not certified",
+        )
+    label = f"the claim: {certificate.max_loss:g}"
+    axes.axhspan(0.0, certificate.max_loss, color="#2f7d4f", alpha=0.12, linewidth=0.0)
+    axes.axhline(certificate.max_loss, color="#c1272d", linewidth=1.0, label=label)
+    axes.set_ylim(0.0, max(4 * certificate.max_loss, 0.05))
+    note = f"bars: to the bounds, which hold together; delta {certificate.delta:g}"
+    frame(figure, [axes], certificate.words, note, "paths of a question", "share of harmful")
+    return figure
+
+
 def _best_of_n(run: Run) -> Group:
     """The one group of best-of-N of a run whose thresholds can be certified."""
     found = groups(run.rows)
@@ -225,10 +258,7 @@ def _best_of_n(run: Run) -> Group:
             f"--stopping is about one configuration of {_WHOLE}, and there are {names:.200}: name "
             "one by --strategies, --num-candidates and --prms"
         )
-    if len({row.seed for row in run.rows}) > 1:
-        raise BadInputError(
-            "--stopping: a question counts once, and the run has several seeds: run one seed"
-        )
+    check_one_seed(run, "--stopping")
     return found[0]
 
 
@@ -253,16 +283,9 @@ def _paths(run: Run, row: Row, grader: AnswerGrader) -> list[tuple[int, float, b
             "`trees: true`"
         )
     result = run.tree(row)
-    grades = {
-        answer: grade_answer(grader, answer, row.gold, row.tolerance).correct
-        for answer in {path.answer for path in result.paths}
-    }
+    grades = path_grades(row, result, grader)
     return [
-        (
-            result.candidates[path.nodes[0] - 1].pool_row,
-            path.path_score,
-            grades[path.answer],
-        )
+        (result.candidates[path.nodes[0] - 1].pool_row, path.path_score, grades[path.answer])
         for path in result.paths
         if path.answer is not None and path.path_score is not None
     ]

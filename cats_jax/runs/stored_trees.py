@@ -10,15 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..live.ledger import Ledger
-from ..live.results import (
-    ROOT,
-    Candidate,
-    DecisionRow,
-    SearchPath,
-    SearchResult,
-    Status,
-    path_of,
-)
+from ..live.results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, Status, path_of
 from ..protocols import Question
 from ..storage.rules import (
     COUNT,

@@ -20,7 +20,7 @@ import theory
 from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
 from ..reporting.sheets import Column, Record, Sheet, plain, share
-from .labelled import LabelledData, LabelledSteps
+from .labelled import LabelledData, labelled_scores
 
 LOSSES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "0-1": lambda score, label: ((score >= 0.5) != (label == 1)).astype(float),
@@ -125,12 +125,7 @@ class CertifiedQuality:
 
 
 def certified_quality(
-    labelled: LabelledData,
-    *,
-    delta: float = 0.05,
-    trust: float = 0.85,
-    seed: int = 0,
-    calibrated: bool = False,
+    labelled: LabelledData, *, delta: float = 0.05, trust: float = 0.85, calibrated: bool = False
 ) -> list[CertifiedQuality]:
     """The certified statements about every group and PRM; each statement has the level delta.
 
@@ -138,46 +133,32 @@ def certified_quality(
         labelled: labelled steps with scores, of questions that trained or chose none of the PRMs.
         delta: level of each statement, in (0, 1).
         trust: least probability that a trusted step is right, in (0, 1).
-        seed: random seed by which the step of each question is drawn, and the half of the questions
-            that fits the heads.
         calibrated: whether risks of calibrated heads are added, see `Head`.
 
     Raises:
         BadInputError: see `check_certified`.
     """
     check_certified(delta, trust)
-    groups: dict[str, list[LabelledSteps]] = {}
-    for path in labelled.paths:
-        groups.setdefault(path.group, []).append(path)
     found = []
-    for group, paths in groups.items():
+    for group, paths in labelled.by_group().items():
         names = list(dict.fromkeys(path.question for path in paths))
         place = {name: i for i, name in enumerate(names)}
-        known = [[label is not None for label in path.labels] for path in paths]
-        question = np.repeat([place[path.question] for path in paths], list(map(sum, known)))
-        label = np.array([float(x) for path in paths for x in path.labels if x is not None])
-        drawn = _one_each(question, seed)
+        labels = [(path, label) for path in paths for label in path.labels if label is not None]
+        question = np.array([place[path.question] for path, _ in labels])
+        label = np.array([float(label) for _, label in labels])
+        drawn = _one_each(question)
         risks, steps, heads = [], [], []
         for prm in labelled.prms:
-            score = np.array(
-                [
-                    value
-                    for path, mask in zip(paths, known, strict=True)
-                    for value, has in zip(path.scores[prm], mask, strict=True)
-                    if has
-                ]
-            )
+            score = labelled_scores(paths, prm)
             risks += [_risk(group, prm, loss, score, label, question, delta) for loss in LOSSES]
             steps.append(_trust(group, prm, score[drawn], label[drawn], trust, delta))
             if calibrated:
-                head, rest = _head(prm, score, label, question, seed)
+                head, rest = _head(prm, score, label, question)
                 values = head.scores(score[rest]), label[rest], question[rest]
                 risks += [_risk(group, head.name, loss, *values, delta) for loss in LOSSES]
                 heads.append(head)
-        quality = CertifiedQuality(
-            group, len(names), delta, trust, tuple(risks), tuple(steps), tuple(heads)
-        )
-        found.append(quality)
+        statements = tuple(risks), tuple(steps), tuple(heads)
+        found.append(CertifiedQuality(group, len(names), delta, trust, *statements))
     return found
 
 
@@ -255,11 +236,11 @@ def _risk(
 
 
 def _head(
-    prm: str, score: np.ndarray, label: np.ndarray, question: np.ndarray, seed: int
+    prm: str, score: np.ndarray, label: np.ndarray, question: np.ndarray
 ) -> tuple[Head, np.ndarray]:
     """A head, and the mask of the steps of the questions that did not fit it."""
     number = int(question.max()) + 1
-    half = np.random.default_rng(seed).permutation(number)[: number // 2]
+    half = np.random.default_rng(0).permutation(number)[: number // 2]
     fits = np.isin(question, half)
     if len(set(label[fits])) < 2:
         raise BadInputError(
@@ -290,7 +271,7 @@ def _mean_by(question: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.clip(np.bincount(index, values) / np.bincount(index), 0.0, 1.0)
 
 
-def _one_each(question: np.ndarray, seed: int) -> np.ndarray:
+def _one_each(question: np.ndarray) -> np.ndarray:
     """Index of one random step of each question."""
-    order = np.random.default_rng(seed).permutation(question.size)
+    order = np.random.default_rng(0).permutation(question.size)
     return order[np.unique(question[order], return_index=True)[1]]

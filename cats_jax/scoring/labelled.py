@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ..errors import BadInputError
 from ..storage.tables import numbered_rows
 
@@ -64,6 +66,25 @@ class LabelledData:
     num_rows: int
     num_unlabelled: int
     prms: tuple[str, ...]
+
+    def by_group(self) -> dict[str, list[LabelledSteps]]:
+        """The paths of each group."""
+        groups: dict[str, list[LabelledSteps]] = {}
+        for path in self.paths:
+            groups.setdefault(path.group, []).append(path)
+        return groups
+
+
+def labelled_scores(paths: Sequence[LabelledSteps], prm: str) -> np.ndarray:
+    """A PRM's scores of the labelled steps of the paths, f64[n]."""
+    return np.array(
+        [
+            score
+            for path in paths
+            for score, label in zip(path.scores[prm], path.labels, strict=True)
+            if label is not None
+        ]
+    )
 
 
 def read_labelled(

@@ -30,7 +30,7 @@ from theory.estimators import (
 )
 
 from ..errors import BadInputError
-from .labelled import LabelledData, LabelledSteps
+from .labelled import LabelledData, LabelledSteps, labelled_scores
 
 QUANTILE = 0.9
 """Default share of questions on which epsilon holds."""
@@ -171,17 +171,10 @@ def quality(
     check_settings(quantile, clip)
     if not labelled.prms:
         raise BadInputError("the labelled steps have no scores: score them with a PRM first")
-    groups: dict[str, list[LabelledSteps]] = {}
-    for path in labelled.paths:
-        groups.setdefault(path.group, []).append(path)
+    settings = _Settings(quantile, clip, num_bins, num_resamples, seed)
     return [
-        _group_quality(
-            group,
-            paths,
-            labelled.prms,
-            _Settings(quantile, clip, num_bins, num_resamples, seed),
-        )
-        for group, paths in groups.items()
+        _group_quality(group, paths, labelled.prms, settings)
+        for group, paths in labelled.by_group().items()
     ]
 
 
@@ -224,7 +217,7 @@ def _group_quality(
 ) -> GroupQuality:
     steps = _labelled_steps(paths)
     share_right = float(steps.label.mean())
-    scores = {prm: _labelled_scores(paths, prm) for prm in prms}
+    scores = {prm: labelled_scores(paths, prm) for prm in prms}
     scores[HALF] = np.full(steps.label.size, 0.5)
     scores[BASE_RATE] = np.full(steps.label.size, share_right)
     return GroupQuality(
@@ -275,17 +268,6 @@ def _paired(labels: np.ndarray, node: np.ndarray) -> np.ndarray:
     first = np.zeros(labels.size, bool)
     first[np.unique(node, return_index=True)[1]] = True
     return agree & first
-
-
-def _labelled_scores(paths: Sequence[LabelledSteps], prm: str) -> np.ndarray:
-    return np.array(
-        [
-            score
-            for path in paths
-            for score, label in zip(path.scores[prm], path.labels, strict=True)
-            if label is not None
-        ]
-    )
 
 
 def _prm_quality(name: str, score: np.ndarray, steps: _Steps, settings: _Settings) -> PrmQuality:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -16,7 +16,7 @@ from theory.estimators import Estimate, Reliability
 from ..reporting.appearance import appearances
 from ..reporting.drawing import drawing, save_figure, shown
 from ..reporting.reliability_figures import ReliabilityLine, draw_reliability
-from .quality import CONSTANTS, GroupQuality, PrmQuality
+from .quality import CONSTANTS, BoundAtN, GroupQuality, PrmQuality
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,91 +37,73 @@ def describe_group(group: GroupQuality) -> str:
     )
 
 
-def loss_table(group: GroupQuality) -> Table:
-    """Cross-entropy in nats, with its intervals."""
-    table = _table(
-        f"{group.group}: cross-entropy, with 95 % intervals by question",
-        "mean over steps",
-        "mean over questions",
-        "sum over a solution",
-    )
+def tables(group: GroupQuality) -> list[Table]:
+    """All tables of a group: the figures of each PRM, and the calibration curves.
+
+    The bounds are the paper's at each PRM's epsilon, for the largest gap and coverage 1, and the
+    bound on the probability that one of N scores deviates by more than epsilon.
+    """
+    by_question = "with 95 % intervals by question"
+    losses = {
+        "mean over steps": lambda prm: _interval(prm.cross_entropy),
+        "mean over questions": lambda prm: _interval(prm.cross_entropy_question),
+        "sum over a solution": lambda prm: _interval(prm.cross_entropy_solution),
+    }
+    ranking = {
+        "AUC": lambda prm: _interval(prm.auc),
+        "pair accuracy": lambda prm: _interval(prm.pair),
+        "Brier score": lambda prm: _interval(prm.brier),
+        "calibration error": lambda prm: _interval(prm.calibration_error),
+    }
+    deviations = {
+        "risk": lambda prm: _interval(prm.risk),
+        "bound on it": lambda prm: _short(prm.risk_bound),
+        f"epsilon, {group.level:.0%} of questions": lambda prm: _interval(prm.epsilon),
+        f"{group.level:.0%} of solutions": lambda prm: _short(prm.epsilon_solution),
+        "questions beyond 1/2": lambda prm: _interval(prm.beyond_half),
+    }
+    sizes = list(enumerate(bound.num_candidates for bound in group.prms[0].bounds))
+    bounds = {
+        "misranking": lambda prm: _short(prm.misranking),
+        **{f"accuracy, N = {n}": lambda prm, i=i: _accuracy(prm.bounds[i]) for i, n in sizes},
+        "vacuous from N": lambda prm: _vacuous_from(prm.informative_up_to),
+    }
+    transfer = {f"N = {n}": lambda prm, i=i: _deviation(prm.bounds[i]) for i, n in sizes}
+    return [
+        _by_prm(group, f"cross-entropy, {by_question}", losses),
+        _by_prm(group, f"ranking and calibration, {by_question}", ranking),
+        _by_prm(group, f"|score - label|, {by_question}", deviations),
+        _by_prm(group, "eq. 6 at this epsilon, for coverage 1 and the largest gap, 1", bounds),
+        _by_prm(group, "bound on Pr[one of N scores deviates by more than epsilon]", transfer),
+        _curve_table(group),
+    ]
+
+
+def _by_prm(
+    group: GroupQuality, title: str, cells: Mapping[str, Callable[[PrmQuality], str]]
+) -> Table:
+    table = Table(title=escape(f"{group.group}: {title}"), title_justify="left")
+    table.add_column("PRM", no_wrap=True)
+    for column in cells:
+        table.add_column(escape(column), justify="right")
     for prm in group.prms:
-        figures = (prm.cross_entropy, prm.cross_entropy_question, prm.cross_entropy_solution)
-        table.add_row(escape(prm.prm), *map(_interval, figures))
+        table.add_row(escape(prm.prm), *(cell(prm) for cell in cells.values()))
     return table
 
 
-def ranking_table(group: GroupQuality) -> Table:
-    """AUC, pair accuracy, Brier score and calibration error, with their intervals."""
-    table = _table(
-        f"{group.group}: ranking and calibration, with 95 % intervals by question",
-        "AUC",
-        "pair accuracy",
-        "Brier score",
-        "calibration error",
-    )
-    for prm in group.prms:
-        figures = (prm.auc, prm.pair, prm.brier, prm.calibration_error)
-        table.add_row(escape(prm.prm), *map(_interval, figures))
-    return table
+def _accuracy(bound: BoundAtN) -> str:
+    return _short(bound.accuracy) if bound.accuracy > 0 else "vacuous"
 
 
-def deviation_table(group: GroupQuality) -> Table:
-    """Risk and epsilon, with their intervals."""
-    table = _table(
-        f"{group.group}: |score - label|, with 95 % intervals by question",
-        "risk",
-        "bound on it",
-        f"epsilon, {group.level:.0%} of questions",
-        f"{group.level:.0%} of solutions",
-        "questions beyond 1/2",
-    )
-    for prm in group.prms:
-        table.add_row(
-            escape(prm.prm),
-            _interval(prm.risk),
-            _short(prm.risk_bound),
-            _interval(prm.epsilon),
-            _short(prm.epsilon_solution),
-            _interval(prm.beyond_half),
-        )
-    return table
+def _deviation(bound: BoundAtN) -> str:
+    return _short(bound.deviation) if bound.deviation < 1 else "vacuous"
 
 
-def bound_table(group: GroupQuality) -> Table:
-    """The paper's bounds at each PRM's epsilon, for the largest gap and coverage 1."""
-    table = _table(
-        f"{group.group}: eq. 6 at this epsilon, for coverage 1 and the largest gap, 1",
-        "misranking",
-        *(f"accuracy, N = {bound.num_candidates}" for bound in group.prms[0].bounds),
-        "vacuous from N",
-    )
-    for prm in group.prms:
-        largest = prm.informative_up_to
-        table.add_row(
-            escape(prm.prm),
-            _short(prm.misranking),
-            *(_short(bound.accuracy) if bound.accuracy > 0 else "vacuous" for bound in prm.bounds),
-            "never" if math.isinf(largest) else str(int(largest) + 1),
-        )
-    return table
+def _vacuous_from(informative_up_to: float) -> str:
+    return "never" if math.isinf(informative_up_to) else str(int(informative_up_to) + 1)
 
 
-def transfer_table(group: GroupQuality) -> Table:
-    """The bound on the probability that one of N scores deviates by more than epsilon."""
-    table = _table(
-        f"{group.group}: bound on Pr[one of N scores deviates by more than epsilon]",
-        *(f"N = {bound.num_candidates}" for bound in group.prms[0].bounds),
-    )
-    for prm in group.prms:
-        cells = (
-            _short(bound.deviation) if bound.deviation < 1 else "vacuous" for bound in prm.bounds
-        )
-        table.add_row(escape(prm.prm), *cells)
-    return table
-
-
-def curve_table(group: GroupQuality) -> Table:
+def _curve_table(group: GroupQuality) -> Table:
     """The calibration curve: share right (number of steps) of each bin of scores."""
     prms = [prm for prm in group.prms if prm.prm not in CONSTANTS]
     ends = sorted({(row.low, row.high) for prm in prms for row in prm.curve})
@@ -137,12 +119,6 @@ def curve_table(group: GroupQuality) -> Table:
             cells.append("-" if row is None else f"{_short(row.share_right.value)} ({row.num})")
         table.add_row(f"{_short(low)}-{_short(high)}", *cells)
     return table
-
-
-def tables(group: GroupQuality) -> list[Table]:
-    """All tables of a group."""
-    by_prm = (loss_table, ranking_table, deviation_table, bound_table, transfer_table)
-    return [make(group) for make in (*by_prm, curve_table)]
 
 
 def as_json(groups: Sequence[GroupQuality]) -> list[dict[str, Any]]:
@@ -194,14 +170,6 @@ def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) 
         counted="steps",
         nothing=f"no bin has {_FEWEST} steps",
     )
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("PRM", no_wrap=True)
-    for column in columns:
-        table.add_column(escape(column), justify="right")
-    return table
 
 
 def _interval(value: Estimate | None) -> str:

@@ -286,9 +286,7 @@ class _Stream(StreamingResponse):
 
 
 async def _answer(
-    events: asyncio.Queue[Event],
-    chunks: Chunks,
-    answer: Callable[[SearchResult], Iterator[str]],
+    events: asyncio.Queue[Event], chunks: Chunks, answer: Callable[[SearchResult], Iterator[str]]
 ) -> AsyncIterator[str]:
     """The server-sent events of a search; `answer` makes the events of its result."""
     yield chunks.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,39 +17,21 @@ class Metrics:
     """The metrics of one server, in a registry of their own."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._in_flight = Gauge(
-            "cats_jax_searches_in_flight", "Searches that have a place", registry=registry
-        )
-        self._waiting = Gauge(
-            "cats_jax_searches_waiting", "Searches that wait for a place", registry=registry
-        )
+        self._registry = CollectorRegistry()
+        shared: dict[str, Any] = {"namespace": "cats_jax", "registry": self._registry}
+        self._in_flight = Gauge("searches_in_flight", "Searches that have a place", **shared)
+        self._waiting = Gauge("searches_waiting", "Searches that wait for a place", **shared)
         self._finished = Counter(
-            "cats_jax_searches_finished",
-            "Searches that ended by themselves",
-            ["status"],
-            registry=registry,
+            "searches_finished", "Searches that ended by themselves", ["status"], **shared
         )
-        self._dropped = Counter(
-            "cats_jax_searches_dropped", "Searches whose client went away", registry=registry
-        )
-        self._tokens = Counter(
-            "cats_jax_tokens",
-            "Tokens of finished searches: sampled by the policy, computed by the PRM",
-            ["model"],
-            registry=registry,
-        )
-        self._candidates = Counter(
-            "cats_jax_candidates", "Candidates of finished searches", registry=registry
-        )
-        self._seconds = Histogram(
-            "cats_jax_search_seconds",
-            "Seconds from a request to the end of its search",
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self._dropped = Counter("searches_dropped", "Searches whose client went away", **shared)
+        tokens = "Tokens of finished searches: sampled by the policy, computed by the PRM"
+        self._tokens = Counter("tokens", tokens, ["model"], **shared)
+        self._candidates = Counter("candidates", "Candidates of finished searches", **shared)
+        seconds = "Seconds from a request to the end of its search"
+        self._seconds = Histogram("search_seconds", seconds, buckets=_SECONDS, **shared)
         self._rejected = Counter(
-            "cats_jax_requests_rejected", "Requests without a search", ["reason"], registry=registry
+            "requests_rejected", "Requests without a search", ["reason"], **shared
         )
 
     def watch(self, *, in_flight: Callable[[], int], waiting: Callable[[], int]) -> None:

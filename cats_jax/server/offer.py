@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..bank.build import fingerprints
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
@@ -209,10 +210,9 @@ class Offer:
         check_shares(recipe.policy, recipe.prms)
         scored = any(cell.prm is not None for cell in self._cells.values())
         prms = recipe.prms if scored else ()
-        fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
-        fingerprints["policy"] = models.fingerprint(recipe.policy)
+        known = fingerprints(models, recipe.policy, prms)
         asked = asked_of(recipe) | asked_rewrites([*self._cells.values()])
-        self._guarantees = guarantees(recipe, fingerprints, asked, of_questions=False)
+        self._guarantees = guarantees(recipe, known, asked, of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
         policy = models.policy(recipe.policy)
@@ -222,7 +222,7 @@ class Offer:
             policy=policy,
             scorer=models.prm(prms[0]) if prms else None,
             grader=default_grader(recipe.questions),
-            warnings=(*foreign_models(recipe.strategies, fingerprints), *broken),
+            warnings=(*foreign_models(recipe.strategies, known), *broken),
         )
 
     def cell(self, label: str) -> Cell:

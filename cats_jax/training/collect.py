@@ -46,14 +46,13 @@ from learners.policy import legal_log_probs
 
 from ..controllers.checkpoint import read_info
 from ..controllers.strategies import build_strategy, controller_of
-from ..datasets import QuestionSet
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..evaluation.cells import Cell
 from ..evaluation.evaluate import prepare
 from ..evaluation.runners import LocalRunner
 from ..evaluation.wall_times import WallTimes
-from ..grading.graders import default_grader, grade_answer
+from ..grading.graders import default_grader
 from ..live.results import ROOT, SearchResult
 from ..models.source import ModelSource
 from ..protocols import AnswerGrader
@@ -150,8 +149,9 @@ def collect_decisions(
         for number, (cell, start, first) in enumerate(blocks):
             questions = known.questions[start : start + block_size]
             if not _file(folder, number).is_file():
-                results: dict[str, SearchResult] = {}
-                runner.search(cell, questions, _keep_in(results))
+                found: list[SearchResult] = []
+                runner.search(cell, questions, found.append)
+                results = {result.question.id: result for result in found}
                 rows = [
                     row
                     for offset, question in enumerate(questions)
@@ -160,7 +160,7 @@ def collect_decisions(
                         number=first + offset,
                         cell=cell,
                         budget=recipe.budget or cell.num_candidates * recipe.max_depth,
-                        correct=_is_correct(grader, known, results[question.id]),
+                        correct=known.is_right(grader, question.id, results[question.id].answer),
                         behaviour=behaviours[cell.spec.label],
                     )
                 ]
@@ -182,19 +182,6 @@ def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
         for info in infos
         for question, text in zip(info.get("questions", ()), info.get("texts", ()), strict=True)
     }
-
-
-def _keep_in(results: dict[str, SearchResult]) -> Callable[[SearchResult], None]:
-    def keep(result: SearchResult) -> None:
-        results[result.question.id] = result
-
-    return keep
-
-
-def _is_correct(grader: AnswerGrader, known: QuestionSet, result: SearchResult) -> bool:
-    identity = result.question.id
-    tolerance = known.tolerances.get(identity)
-    return grade_answer(grader, result.answer, known.answers[identity], tolerance).correct
 
 
 def decision_rows(

@@ -21,6 +21,7 @@ import numpy as np
 import learners
 from learners.episodes import Played, episodes_of
 
+from ..bank.build import fingerprints
 from ..controllers import checkpoint
 from ..datasets import QuestionSet, load_questions
 from ..datasets.digests import text_digest
@@ -34,7 +35,7 @@ from ..models.settle import check_shares, settle
 from ..models.source import ModelSource
 from ..protocols import AnswerGrader
 from ..specs.calibrations import CalibrationValues, calibration_of
-from ..specs.recipe import PrmSpec, Recipe, load_recipe, without_memory
+from ..specs.recipe import Recipe, load_recipe, without_memory
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
 from .learning_curves import plot_learning_curves
@@ -108,22 +109,14 @@ def train_online(
         state, keys = learners.make_update_fns(config).init(jax.random.key(seed))
         progress = Progress(output, checkpoint.started_from(state, start))
         if progress.iteration < config.num_iterations:
-            grader = default_grader(recipe.questions) if grader is None else grader
-            check_there((recipe.policy, *recipe.prms))
-            check_shares(recipe.policy, recipe.prms)
-            for spec in (recipe.policy, *recipe.prms):
-                models.check(spec)
-            loaded = _load(recipe, models, grader, calibrations)
-            for question in questions.questions:
-                loaded.policy.check_question(question)
-            searches = OnlineSearches(
-                config, questions, loaded, seed=seed, in_flight=recipe.in_flight
-            )
+            searches = _searches(recipe, config, models, grader, calibrations, questions, seed)
             _iterate(config, searches, progress, keys, output, report)
         collapsed = bool(learners.has_collapsed(progress.curves().top_action))
         info = {
             **_questions_info(config, questions, seed),
-            **_models_info(calibrations, manifest["models"]),
+            "prms": list(calibrations),
+            "calibration": {label: list(values) for label, values in calibrations.items()},
+            "models": dict(manifest["models"]),
             "seed": seed,
             "index": 0,
             "collapsed": collapsed,
@@ -168,9 +161,7 @@ def _iterate(
 def _learner(config: learners.TrainConfig, updates: learners.UpdateFns) -> Callable[..., Any]:
     """`updates.learn`, compiled, for searches given as `Played`."""
     finish = functools.partial(
-        episodes_of,
-        terminal_weight=config.terminal_weight,
-        num_actions=len(config.cats.actions),
+        episodes_of, terminal_weight=config.terminal_weight, num_actions=len(config.cats.actions)
     )
 
     @jax.jit
@@ -232,28 +223,37 @@ def _manifest(
     }
     if start is not None:
         settings["start"] = checkpoint.digest(start)
-    fingerprints = {"policy": models.fingerprint(recipe.policy)}
-    for spec in recipe.prms:
-        fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
     manifest = make_manifest(
         config=settings,
-        models=fingerprints,
+        models=fingerprints(models, recipe.policy, recipe.prms),
         questions=questions.fingerprint(),
         seeds=(seed,),
     )
     return {**manifest, **KIND.stamp()}
 
 
-def _load(
+def _searches(
     recipe: Recipe,
+    config: learners.TrainConfig,
     models: ModelSource,
-    grader: AnswerGrader,
+    grader: AnswerGrader | None,
     calibrations: Mapping[str, CalibrationValues],
-) -> Models:
-    def prm(spec: PrmSpec) -> CalibratedPrm:
-        return CalibratedPrm(models.prm(spec), calibrations[spec.label])
-
-    return Models(models.policy(recipe.policy), tuple(prm(spec) for spec in recipe.prms), grader)
+    questions: QuestionSet,
+    seed: int,
+) -> OnlineSearches:
+    """Searches with the recipe's models, which are checked and loaded here."""
+    specs = (recipe.policy, *recipe.prms)
+    check_there(specs)
+    check_shares(recipe.policy, recipe.prms)
+    for spec in specs:
+        models.check(spec)
+    policy = models.policy(recipe.policy)
+    prms = [CalibratedPrm(models.prm(spec), calibrations[spec.label]) for spec in recipe.prms]
+    for question in questions.questions:
+        policy.check_question(question)
+    grader = default_grader(recipe.questions) if grader is None else grader
+    loaded = Models(policy, tuple(prms), grader)
+    return OnlineSearches(config, questions, loaded, seed=seed, in_flight=recipe.in_flight)
 
 
 def _questions_info(
@@ -270,17 +270,6 @@ def _questions_info(
         "questions": [question.id for question in asked],
         "texts": [text_digest(question.text) for question in asked],
         "episodes": number * config.searches_per_question,
-    }
-
-
-def _models_info(
-    calibrations: Mapping[str, CalibrationValues], models: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The checkpoint's entries on policy and PRMs."""
-    return {
-        "prms": list(calibrations),
-        "calibration": {label: list(values) for label, values in calibrations.items()},
-        "models": dict(models),
     }
 
 

@@ -23,7 +23,6 @@ from learners.update_fns import Batch, Draws
 
 from ..datasets import QuestionSet
 from ..errors import RunStoppedError
-from ..grading.graders import grade_answer
 from ..live.calls import score
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
@@ -194,15 +193,14 @@ class OnlineSearches:
             ),
             price=jnp.asarray(price),
             correct=jnp.asarray(
-                [self._is_right(*each) for each in zip(asked, results, strict=True)], bool
+                [
+                    self._questions.is_right(self._models.grader, each.original, result.answer)
+                    for each, result in zip(asked, results, strict=True)
+                ],
+                bool,
             ),
             candidates=jnp.asarray([each.ledger.candidates for each in results], jnp.int32),
         )
-
-    def _is_right(self, asked: _Asked, result: SearchResult) -> bool:
-        known = self._questions
-        gold, tolerance = known.answers[asked.original], known.tolerances.get(asked.original)
-        return grade_answer(self._models.grader, result.answer, gold, tolerance).correct
 
 
 def question_at(place: int, num_questions: int, seed: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,10 +118,7 @@ def bank_questions(
                 f"bank {str(folder)!r} has {number} questions, of which one in {_HELD_OUT} is for "
                 "validation: collect more, or name a bank by --validation"
             )
-        arrays, held_out = _questions(training.arrays, ~kept), _questions(training.arrays, kept)
-        taught, asked = np.flatnonzero(~kept), np.flatnonzero(kept)
-        training_ids, texts = _of(training.ids, taught), _of(training.texts, taught)
-        held_out_ids, held_out_texts = _of(training.ids, asked), _of(training.texts, asked)
+        taught, asked = _part(training, ~kept), _part(training, kept)
     else:
         other = _load(validation, training.prms, calibrations)
         check_disjoint(training.texts, other.texts, "questions of --bank and --validation")
@@ -130,26 +128,24 @@ def bank_questions(
                 f"banks {str(folder)!r} and {str(validation)!r} were collected with max_depth "
                 f"{depths[0]} and {depths[1]}: collect both with the same"
             )
-        arrays, held_out = training.arrays, other.arrays
-        training_ids, texts = training.ids, training.texts
-        held_out_ids, held_out_texts = other.ids, other.texts
-    for bank, where in ((arrays, folder), (held_out, validation or folder)):
+        taught, asked = training, other
+    for part, where in ((taught, folder), (asked, validation or folder)):
         try:
             for setting in sampling:
-                search_bank.check_sampling(bank, setting)
+                search_bank.check_sampling(part.arrays, setting)
         except ValueError as error:
             raise BadInputError(f"bank {str(where)!r}: {error}") from error
     return TrainingQuestions(
         environment=search_bank.ENVIRONMENT,
-        tables=arrays,
-        held_out=held_out,
-        held_out_ids=held_out_ids,
-        max_depth=int(arrays.max_depth),
+        tables=taught.arrays,
+        held_out=asked.arrays,
+        held_out_ids=asked.ids,
+        max_depth=int(taught.arrays.max_depth),
         prms=training.prms,
         info={
             "source": "step bank",
-            "questions": list(training_ids),
-            "texts": list(map(text_digest, texts)),
+            "questions": list(taught.ids),
+            "texts": list(map(text_digest, taught.texts)),
             "calibration": {label: list(values) for label, values in calibrations},
             "models": {
                 name: model
@@ -157,7 +153,7 @@ def bank_questions(
                 if name == "policy" or name.removeprefix("prm ") in training.prms
             },
         },
-        held_out_texts=tuple(map(text_digest, held_out_texts)),
+        held_out_texts=tuple(map(text_digest, asked.texts)),
     )
 
 
@@ -170,17 +166,18 @@ def _load(
     return load_bank(folder, prms=prms, calibrations=calibrations, world=version)
 
 
-def _of(values: tuple[str, ...], rows: np.ndarray) -> tuple[str, ...]:
-    return tuple(values[row] for row in rows.tolist())
-
-
-def _questions(bank: search_bank.Bank, kept: np.ndarray) -> search_bank.Bank:
-    """The bank with the marked questions only; the arrays of nodes stay the same."""
-    rows = np.flatnonzero(kept)
-    return bank.replace(
-        root=jnp.asarray(bank.root)[rows],
-        level=jnp.asarray(bank.level)[rows],
-        prompt_tokens=jnp.asarray(bank.prompt_tokens)[rows],
+def _part(bank: LoadedBank, kept: np.ndarray) -> LoadedBank:
+    """The same bank with some of its questions; the arrays of its nodes stay whole."""
+    rows, arrays = np.flatnonzero(kept), bank.arrays
+    return dataclasses.replace(
+        bank,
+        arrays=arrays.replace(
+            root=jnp.asarray(arrays.root)[rows],
+            level=jnp.asarray(arrays.level)[rows],
+            prompt_tokens=jnp.asarray(arrays.prompt_tokens)[rows],
+        ),
+        ids=tuple(bank.ids[row] for row in rows.tolist()),
+        texts=tuple(bank.texts[row] for row in rows.tolist()),
     )
 
 

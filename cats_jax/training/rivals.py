@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import learners
 import search
 
+from ..reporting.actions import ACTION
 from .questions import TrainingQuestions
 
 _QUESTIONS = 256
@@ -100,31 +100,24 @@ def compare(
     """
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
-    play = functools.partial(_play, config, questions, key, sizes)
-    controllers = play_controllers(config, questions, actors, key, sizes, config.prices)
+
+    def play(policy: Any, params: Any) -> Figures:
+        played = _play(config, questions, key, sizes, policy, params, (0.0,))
+        return _at_prices(played, config.prices)
+
     found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
     if rivals:
-        names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
         rows = config.cats.actions.rows
-        described: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+        described: list[dict[str, Any]] = [dict(zip(ACTION, row, strict=True)) for row in rows]
         everyone = jnp.arange(len(rows), dtype=jnp.int32)
-        found["constant action"] = (play(search.cats.constant_policy, everyone, (0.0,)), described)
         rules, settings = _rules(config.cats.actions, described)
-        found["threshold rule"] = (
-            play(search.cats.sample_while_below("max"), rules, (0.0,)),
-            settings,
-        )
-        nothing = jnp.zeros((1,), jnp.int32)
-        found["random policy"] = (play(search.cats.random_policy, nothing, (0.0,)), [{}])
-    return Comparison(
-        num_candidates=tuple(sizes),
-        prices=config.prices,
-        controllers=controllers,
-        rivals={
-            name: (_at_prices(figures, config.prices), settings)
-            for name, (figures, settings) in found.items()
-        },
-    )
+        found = {
+            "constant action": (play(search.cats.constant_policy, everyone), described),
+            "threshold rule": (play(search.cats.sample_while_below("max"), rules), settings),
+            "random policy": (play(search.cats.random_policy, jnp.zeros((1,), jnp.int32)), [{}]),
+        }
+    controllers = play_controllers(config, questions, actors, key, sizes, config.prices)
+    return Comparison(tuple(sizes), config.prices, controllers, found)
 
 
 def play_controllers(
@@ -171,16 +164,12 @@ def _rules(
 
 def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
     """Figures at every price, of policies that do not depend on the price and were run once."""
-    accuracy = np.repeat(figures.accuracy, len(prices), axis=1)
-    candidates = np.repeat(figures.candidates, len(prices), axis=1)
-    cost = np.repeat(figures.cost, len(prices), axis=1)
-    return dataclasses.replace(
-        figures,
-        accuracy=accuracy,
-        candidates=candidates,
-        cost=cost,
-        value=_value(accuracy, cost, prices),
-    )
+    found = {
+        name: np.repeat(getattr(figures, name), len(prices), axis=1)
+        for name in ("accuracy", "candidates", "cost")
+    }
+    value = _value(found["accuracy"], found["cost"], prices)
+    return dataclasses.replace(figures, **found, value=value)
 
 
 def _value(accuracy: np.ndarray, cost: np.ndarray, prices: Sequence[float]) -> np.ndarray:

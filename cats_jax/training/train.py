@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import operator
 import pathlib
 import re
 import time
@@ -34,7 +35,7 @@ from ..storage.manifest import MANIFEST
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
-from .rivals import Figures, compare
+from .rivals import Comparison, Figures, compare
 from .trajectories import load_rows, models_of
 
 _PARTS = 10
@@ -91,76 +92,89 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
             f"{str(output)!r} holds a training already, or part of one: choose another --output"
         )
     start = _start(options)
-    train_config = _configured(options, start)
-    checkpoint.check_start(start, train_config)
-    config = options.start or options.config or DEFAULT_CONFIG
-    questions = _questions(train_config, options)
-    train_config = dataclasses.replace(train_config, max_depth=questions.max_depth)
+    config = _configured(options, start)
+    checkpoint.check_start(start, config)
+    named = options.start or options.config or DEFAULT_CONFIG
+    questions = _questions(config, options)
+    config = dataclasses.replace(config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
-    episodes = train_config.num_iterations * train_config.num_episodes
-    rows = None
-    info = {**questions.info, "prms": list(questions.prms), "episodes": episodes}
-    if options.trajectories is not None:
-        rows, taught = load_rows(options.trajectories, train_config, options.prms)
-        _check_held_out(taught, questions)
-        # These replace the bank's questions, which are used for the comparison only.
-        learned = {"questions": list(taught), "texts": list(taught.values())}
-        info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
-        info |= models_of(options.trajectories, options.prms)
-        del info["episodes"]
+    rows, info = _learned_from(config, questions, options)
     info = checkpoint.with_questions_of(info, start)
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
-    report(f"training {seeds} of {config!r} ({info['source']}) ...")
+    report(f"training {seeds} of {named!r} ({info['source']}) ...")
     durable.hold(output).close()
+    collapses: dict[str, np.ndarray] = {}
     if rows is None:
-        result = train_seeds(train_config, questions, keys[1:], report, start=start)
-        title = f"{config}: {seeds}"
+        result = train_seeds(config, questions, keys[1:], report, start=start)
+        title = f"{named}: {seeds}"
         plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
-        states, collapsed_at_the_end = result.learner_state, np.asarray(result.collapsed)
+        states, collapses["in_training"] = result.learner_state, np.asarray(result.collapsed)
     else:
-        train = jax.jit(jax.vmap(learners.make_offline(train_config), in_axes=(0, None)))
+        train = jax.jit(jax.vmap(learners.make_offline(config), in_axes=(0, None)))
         states, _ = jax.block_until_ready(train(keys[1:], rows))
-        collapsed_at_the_end = np.zeros(num_seeds, bool)
-
+        collapses["in_training"] = np.zeros(num_seeds, bool)
     report("playing the controllers" + (" and their rivals ..." if options.rivals else " ..."))
-    comparison = compare(train_config, questions, states.actor, keys[0], rivals=options.rivals)
-    controllers = comparison.controllers
-    greedy = controllers.top_action > learners.COLLAPSE_SHARE
-    paths = []
-    for index in np.argsort(-controllers.value.mean(axis=1)):
-        collapse = {
-            "in_training": bool(collapsed_at_the_end[index]),
-            "greedy": bool(greedy[index]),
-        }
-        document = {
-            **info,
-            "seed": seed,
-            "index": int(index),
-            "collapsed": any(collapse.values()),
-            "collapse": collapse,
-            "held_out": _one(controllers, index),
-            "prices": list(train_config.prices),
-            "num_candidates": list(comparison.num_candidates),
-        }
-        state = jax.tree.map(lambda leaf, index=index: leaf[index], states)
-        path = output / f"seed-{int(index)}"
-        paths.append(checkpoint.save(path, state, train_config, info=document))
-        report(_line(path.name, train_config, controllers, index, collapse))
-    for line in comparison.lines():
-        report(line)
+    comparison = compare(config, questions, states.actor, keys[0], rivals=options.rivals)
+    collapses["greedy"] = comparison.controllers.top_action > learners.COLLAPSE_SHARE
+    paths = _saved(output, config, states, comparison, collapses, info | {"seed": seed}, report)
     summary = {
-        "config": config,
+        "config": named,
         "seed": seed,
         "prms": list(questions.prms),
         "num_candidates": list(comparison.num_candidates),
-        "prices": list(train_config.prices),
-        "controllers": [_one(controllers, index) for index in range(num_seeds)],
-        "collapsed": (greedy | collapsed_at_the_end).tolist(),
+        "prices": list(config.prices),
+        "controllers": [_one(comparison.controllers, index) for index in range(num_seeds)],
+        "collapsed": np.any([*collapses.values()], axis=0).tolist(),
         "rivals": comparison.best_rivals(),
     }
     durable.replace_json(output / "summary.json", summary, indent=1)
     report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
+
+
+def _saved(
+    output: pathlib.Path,
+    config: learners.TrainConfig,
+    states: learners.LearnerState,
+    comparison: Comparison,
+    collapses: Mapping[str, np.ndarray],
+    info: Mapping[str, Any],
+    report: Callable[[str], None],
+) -> list[pathlib.Path]:
+    """Write the checkpoints, best first, and report their figures and those of the rivals."""
+    controllers, paths = comparison.controllers, []
+    for index in np.argsort(-controllers.value.mean(axis=1)).tolist():
+        collapse = {when: bool(collapsed[index]) for when, collapsed in collapses.items()}
+        path, state = output / f"seed-{index}", jax.tree.map(operator.itemgetter(index), states)
+        document = {
+            **info,
+            "index": index,
+            "collapsed": any(collapse.values()),
+            "collapse": collapse,
+            "held_out": _one(controllers, index),
+            "prices": list(config.prices),
+            "num_candidates": list(comparison.num_candidates),
+        }
+        paths.append(checkpoint.save(path, state, config, info=document))
+        report(_line(path.name, config, controllers, index, collapse))
+    for line in comparison.lines():
+        report(line)
+    return paths
+
+
+def _learned_from(
+    config: learners.TrainConfig, questions: TrainingQuestions, options: TrainingOptions
+) -> tuple[search.cats.Transition | None, dict[str, Any]]:
+    """The rows of recorded decisions, if they are learned from, and what the checkpoints say."""
+    info = {**questions.info, "prms": list(questions.prms)}
+    if options.trajectories is None:
+        return None, info | {"episodes": config.num_iterations * config.num_episodes}
+    rows, taught = load_rows(options.trajectories, config, options.prms)
+    _check_held_out(taught, questions)
+    # These replace the bank's questions, which are used for the comparison only.
+    learned = {"questions": list(taught), "texts": list(taught.values())}
+    info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
+    return rows, info | models_of(options.trajectories, options.prms)
 
 
 def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> pathlib.Path:
@@ -325,7 +339,11 @@ def configure(
             algorithm = value
         else:
             arguments += [f"--{field}", *value.split(",")]
-    values = {"num_candidates": num_candidates, "num_iterations": num_iterations}
+    given: dict[str, Any] = {}
+    if num_candidates is not None:
+        given["num_candidates"] = tuple(num_candidates)
+    if num_iterations is not None:
+        given["num_iterations"] = num_iterations
     try:
         config = CONFIGS[named] if isinstance(named, str) else named
         if actions is not None:
@@ -335,9 +353,6 @@ def configure(
             config = _with_algorithm(config, algorithm)
         if arguments:
             config = _parse(arguments, config)
-        given = {key: value for key, value in values.items() if value is not None}
-        if num_candidates is not None:
-            given["num_candidates"] = tuple(num_candidates)
         return dataclasses.replace(config, **given)
     except ValueError as error:
         raise BadInputError(str(error)) from error
@@ -425,11 +440,7 @@ def _one(figures: Figures, index: int) -> dict[str, Any]:
 
 
 def _line(
-    name: str,
-    config: learners.TrainConfig,
-    figures: Figures,
-    index: int,
-    collapse: dict[str, bool],
+    name: str, config: learners.TrainConfig, figures: Figures, index: int, collapse: dict[str, bool]
 ) -> str:
     where = [when.replace("_", " ") for when, is_so in collapse.items() if is_so]
     return (

@@ -18,8 +18,12 @@ from cats_jax.grading.graders import default_grader
 from cats_jax.live.abstention import answer_score, decided
 from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
-from cats_jax.reporting.selective_answers import THRESHOLDS, certify_selective
-from cats_jax.reporting.selective_figure import draw_selective, selective_bounds
+from cats_jax.reporting.selective_answers import (
+    THRESHOLDS,
+    certify_selective,
+    draw_selective,
+    selective_bounds,
+)
 from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.specs.recipe import parse_recipe
 

@@ -14,8 +14,11 @@ from cats_jax.evaluation.evaluate import prepare
 from cats_jax.live.results import Candidate, SearchPath, SearchResult
 from cats_jax.protocols import Question
 from cats_jax.reporting.selective_answers import THRESHOLDS
-from cats_jax.reporting.stopping_figure import draw_stopping
-from cats_jax.reporting.stopping_thresholds import certify_stopping, path_outcomes
+from cats_jax.reporting.stopping_thresholds import (
+    certify_stopping,
+    draw_stopping,
+    path_outcomes,
+)
 from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.specs.certificates import read_certificate
 from cats_jax.specs.recipe import parse_recipe

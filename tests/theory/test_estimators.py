@@ -118,16 +118,7 @@ def test_coverage_is_the_mean_over_questions():
     assert low < value < high
 
 
-# Risk and gap
-
-
-def test_the_gap_is_signed_and_its_interval_comes_from_held_out_data():
-    train, test = [0.0, 0.0, 0.5], [1.0] * 30 + [0.0] * 70
-    value, low, high = estimators.estimate_gap(train, test)
-    risk = estimators.estimate_risk(test)
-    assert value == pytest.approx(0.3 - 0.5 / 3)
-    assert (low, high) == pytest.approx((risk.low - 0.5 / 3, risk.high - 0.5 / 3))
-    assert estimators.estimate_gap([1.0], [0.0]).value == -1.0
+# Risk
 
 
 def test_a_unit_is_one_observation_however_many_steps_it_has():
@@ -210,8 +201,6 @@ def test_figures_agree_with_loops():
     pairs = list(zip(SCORES, LABELS, strict=True))
     log_loss = -sum(math.log(r if y else 1 - r) for r, y in pairs) / 7
     assert estimators.mean_log_loss(SCORES, LABELS) == pytest.approx(log_loss)
-    brier = sum((r - y) ** 2 for r, y in pairs) / 7
-    assert estimators.brier_score(SCORES, LABELS) == pytest.approx(brier)
     right = [r for r, y in pairs if y]
     wrong = [r for r, y in pairs if not y]
     won = sum((a > b) + (a == b) / 2 for a in right for b in wrong)
@@ -258,7 +247,6 @@ def test_weights_are_repetitions():
     scores, labels = [SCORES[i] for i in repeated], [LABELS[i] for i in repeated]
     for figure in (
         estimators.mean_log_loss,
-        estimators.brier_score,
         estimators.expected_calibration_error,
         estimators.area_under_curve,
     ):
@@ -278,24 +266,33 @@ def test_bootstrap_draws_whole_questions():
     rng = np.random.default_rng(1)
     truth = rng.random(300)
     labels = (rng.random(300) < truth).astype(float)
-    alone = estimators.prm_quality(truth, labels, siblings=np.arange(300) // 10)
-    copied = estimators.prm_quality(
-        np.repeat(truth, 9), np.repeat(labels, 9), units=np.repeat(np.arange(300), 9)
+    siblings = np.arange(300) // 10
+
+    def figures(r, y):
+        return {
+            "log loss": lambda w: estimators.mean_log_loss(r, y, w),
+            "AUC": lambda w: estimators.area_under_curve(r, y, w),
+        }
+
+    pair = {"pair": lambda w: estimators.pair_accuracy(truth, labels, siblings, np.sqrt(w))}
+    alone = estimators.bootstrap(figures(truth, labels) | pair, np.arange(300))
+    copied = estimators.bootstrap(
+        figures(np.repeat(truth, 9), np.repeat(labels, 9)), np.repeat(np.arange(300), 9)
     )
-    for name in ("log loss", "Brier", "AUC"):
+    for name in ("log loss", "AUC"):
         value, low, high = alone[name]
         assert low < value < high
         assert copied[name].value == pytest.approx(value)
         # Copies add no information: the interval must not shrink by a factor of 3.
         assert copied[name].high - copied[name].low > 0.7 * (high - low)
     assert alone["pair"].low < alone["pair"].value < alone["pair"].high
-    assert alone == estimators.prm_quality(truth, labels, siblings=np.arange(300) // 10)
+    assert alone == estimators.bootstrap(figures(truth, labels) | pair, np.arange(300))
 
 
 @pytest.mark.parametrize("labels", [[0, 0.5], [0, 2], [0]])
 def test_labels_are_zero_or_one(labels):
     with pytest.raises(ValueError, match="label"):
-        estimators.brier_score([0.5, 0.5], labels)
+        estimators.area_under_curve([0.5, 0.5], labels)
 
 
 # Correlations

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import types
 
 import jax
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import learners
 import search
+from cats_jax.bank.layout import LoadedBank
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.training import questions, rivals
@@ -280,10 +280,12 @@ def _bank(ids, *, temperatures=(0.0, 0.6, 1.0), texts=None, max_depth=7):
         max_depth=np.int32(max_depth),
     )
     texts = tuple(f"text of {name}" for name in ids) if texts is None else texts
-    return types.SimpleNamespace(
+    return LoadedBank(
         arrays=arrays,
         ids=tuple(ids),
         texts=texts,
+        gold=(),
+        nodes={},
         prms=("good", "bad"),
         manifest={"models": {"policy": "weak", "prm good": 1, "prm bad": 2, "prm other": 3}},
     )

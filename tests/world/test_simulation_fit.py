@@ -297,7 +297,7 @@ def test_shares_of_invalid_samples_by_setting_and_parent():
 def test_the_file_survives_a_round_trip(tmp_path):
     params = simulation.toy_params()
     path = tmp_path / "simulator.json"
-    simulator.save_simulator(path, params, {"prms": ["x", "y"], "levels": [1, 2]}, {"seed": 3})
+    fit_simulator.save_simulator(path, params, {"prms": ["x", "y"], "levels": [1, 2]}, {"seed": 3})
     again = simulator.load_simulator(path)
     for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)

@@ -1,11 +1,15 @@
 """Tests of every claim, by enumeration or by sampling.
 
 `check_all` runs them all and yields a `CheckReport` each. A check takes the function that states
-the claim as an argument, so that a caller can pass a wrong one, which changes the verdict.
+the claim as an argument, so that a caller can pass a wrong one, which changes the verdict. Those in
+`CHECKS` also take the seed of their draws, 0 by default, and their reports have names.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 
 from . import (
@@ -39,8 +43,21 @@ _MODULES = (
     learning,
 )
 
+
+def _named(name: str, function: Callable[..., CheckReport]) -> Callable[..., CheckReport]:
+    """A check whose report has its name, and which takes a seed even if it draws nothing."""
+    draws = "seed" in inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def check(*, seed: int = 0, **claim: object) -> CheckReport:
+        report = function(**({"seed": seed} if draws else {}), **claim)
+        return dataclasses.replace(report, name=name, seed=seed if draws else None)
+
+    return check
+
+
 CHECKS: dict[str, Callable[..., CheckReport]] = {
-    name.removeprefix("check_"): function
+    name.removeprefix("check_"): _named(name.removeprefix("check_"), function)
     for module in _MODULES
     for name, function in vars(module).items()
     if name.startswith("check_")

@@ -27,7 +27,7 @@ _DELTA = 0.01
 Bound = Callable[..., Any]
 
 
-def check_accuracy_mean_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
+def check_accuracy_mean_gap(*, bound: Bound = accuracy_lower_bound) -> CheckReport:
     """gamma(q) is random; its mean can't replace it."""
     world = misleading_world()
     probability, found = world.enumerate(2)
@@ -35,27 +35,21 @@ def check_accuracy_mean_gap(*, seed: int = 0, bound: Bound = accuracy_lower_boun
     return _misleading(
         bound,
         float((mass * found.gap).sum() / mass.sum()),
-        name="accuracy_mean_gap",
         claim="The theorem holds with gamma = its mean over draws with a correct path.",
     )
 
 
-def check_accuracy_realised_gap(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound
-) -> CheckReport:
+def check_accuracy_realised_gap(*, bound: Bound = accuracy_lower_bound) -> CheckReport:
     """The realised gap of one draw can't replace gamma(q), either."""
     _, found = misleading_world().enumerate(2)
     return _misleading(
         bound,
         float(found.gap[found.covered].max()),
-        name="accuracy_realised_gap",
         claim="The theorem holds with gamma = the gap of a draw that happens to have a large one.",
     )
 
 
-def check_accuracy_averaged(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
-) -> CheckReport:
+def check_accuracy_averaged(*, bound: Bound = accuracy_lower_bound_averaged) -> CheckReport:
     """The reading under which the theorem is true: average the bracket."""
     cases = _cases()
     truths, bounds = [], []
@@ -71,7 +65,6 @@ def check_accuracy_averaged(
         )
         bounds.append(float(np.bincount(kind, probability) @ values))
     return judge(
-        name="accuracy_averaged",
         claim="Averaged over draws inside the bracket the theorem holds.",
         source=_THEOREM + ", read as an expectation",
         measured=exact(truths),
@@ -81,9 +74,7 @@ def check_accuracy_averaged(
     )
 
 
-def check_accuracy_threshold(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound_threshold
-) -> CheckReport:
+def check_accuracy_threshold(*, bound: Bound = accuracy_lower_bound_threshold) -> CheckReport:
     """A threshold on the gap, fixed in advance."""
     truths, bounds, names = [], [], []
     for index, (world, n) in enumerate(_cases()):
@@ -95,7 +86,6 @@ def check_accuracy_threshold(
             bounds.append(float(bound(reached, gap, epsilon, num_candidates=n, delta=_DELTA)))
             names.append(f"world {index // 2}, N={n}, gap >= {gap:.4f}")
     return judge(
-        name="accuracy_threshold",
         claim="Pr[covered, gap >= g] (1 - (N-1) exp(-g^2/4 eps^2)) - delta bounds the accuracy, "
         "for every fixed g.",
         source="here",
@@ -107,36 +97,30 @@ def check_accuracy_threshold(
 
 
 def check_mean_gap_limit(
-    *, seed: int = 0, limit: Callable[[np.ndarray], np.ndarray] | None = None
+    *, limit: Callable[[np.ndarray], np.ndarray] = lambda n: (1.0 - 1.0 / n) ** (n - 1.0)
 ) -> CheckReport:
     """How large the gap can be on average."""
-
-    def attained(n: np.ndarray) -> np.ndarray:
-        return (1.0 - 1.0 / n) ** (n - 1.0)
-
     # Rewards of 1 with probability p, else 0: the gap is 1 iff exactly one path has 1.
     sizes, p = np.arange(2.0, 65.0), np.linspace(0.0, 1.0, 1001)[:, None]
     means = np.max(sizes * p * (1.0 - p) ** (sizes - 1.0), axis=0)
     return judge(
-        name="mean_gap_limit",
         claim="Even for the law that makes it largest, the mean of gamma(q) is at most "
         "(1 - 1/N)^(N-1), which tends to 1/e.",
         source="here",
         measured=exact(means),
-        at_most=(attained if limit is None else limit)(sizes),
+        at_most=limit(sizes),
         where=lambda i: f"N={sizes[i]:.0f}, two levels 0 and 1; mean gap",
         proof="E gamma is the integral of N F^(N-1) (1 - F), largest for F = 1 - 1/N",
     )
 
 
-def check_accuracy_sure_gap(*, seed: int = 0, bound: Bound = accuracy_lower_bound) -> CheckReport:
+def check_accuracy_sure_gap(*, bound: Bound = accuracy_lower_bound) -> CheckReport:
     """With a gap that holds in every draw, the theorem is true and vacuous."""
     p1, n, delta = (
         axis.ravel() for axis in np.meshgrid([0.01, 0.3, 0.9], [2.0, 3, 16, 256], [0.0, 0.05, 0.5])
     )
     covered = coverage(p1, n)
     return judge(
-        name="accuracy_sure_gap",
         claim="With the only gap that independent draws are sure to have, gamma = 0, the theorem "
         "still says something: its value is above -delta p_N.",
         source=_THEOREM + ", gamma a constant",
@@ -147,13 +131,10 @@ def check_accuracy_sure_gap(*, seed: int = 0, bound: Bound = accuracy_lower_boun
     )
 
 
-def check_accuracy_needs_separation(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound
-) -> CheckReport:
+def check_accuracy_needs_separation(*, bound: Bound = accuracy_lower_bound) -> CheckReport:
     """The exponential is decorative for N >= 3."""
     t, n = (axis.ravel() for axis in np.meshgrid(np.linspace(0.0, 2.0, 201), [3.0, 4, 16, 256]))
     return judge(
-        name="accuracy_needs_separation",
         claim="For N >= 3 the theorem is positive only where gamma > 2 epsilon, where no error is "
         "possible anyway.",
         source="here, of " + _THEOREM,
@@ -164,9 +145,7 @@ def check_accuracy_needs_separation(
     )
 
 
-def check_delta_inside(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound_averaged
-) -> CheckReport:
+def check_delta_inside(*, bound: Bound = accuracy_lower_bound_averaged) -> CheckReport:
     """With delta multiplied by p_N the bound is too large."""
     delta = 0.1
     accuracy, gap, covered, probability = _swapped(delta)
@@ -174,7 +153,6 @@ def check_delta_inside(
     assert np.allclose(probability, probability[0])
     value = bound(gap, covered, 0.001, num_candidates=2, delta=delta)
     return judge(
-        name="delta_inside",
         claim="p_N [1 - delta - ...] holds when the deviations are small with probability "
         "1 - delta only over all draws (the first condition as printed; the second, which bounds "
         "every deviation almost surely, asked for on that event only).",
@@ -186,14 +164,13 @@ def check_delta_inside(
     )
 
 
-def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_union) -> CheckReport:
+def check_delta_outside(*, bound: Bound = accuracy_lower_bound_union) -> CheckReport:
     """The bound that the printed proof gives, which is attained."""
     deltas = [0.02, 0.05, 0.1, 0.2, 0.4]
     truths = [_swapped(delta)[0] for delta in deltas]
     # Right and wrong levels are .24 apart at least; equal levels can't change the outcome.
     values = [float(bound(0.51, 0.24, 0.001, num_candidates=2, delta=delta)) for delta in deltas]
     return judge(
-        name="delta_outside",
         claim="p_N [1 - (N-1) exp(-gamma^2/8 eps^2)] - delta holds there.",
         source=_THEOREM + ", corrected",
         measured=exact(truths),
@@ -203,7 +180,7 @@ def check_delta_outside(*, seed: int = 0, bound: Bound = accuracy_lower_bound_un
     )
 
 
-def check_success_event(*, seed: int = 0, noise: float = 0.09) -> CheckReport:
+def check_success_event(*, seed: int, noise: float = 0.09) -> CheckReport:
     """A selected path other than the best one may be correct as well."""
     trials = 1000
     draws = continuous_draws(0.3, noise, seed=seed, num_candidates=256, trials=trials)
@@ -211,7 +188,6 @@ def check_success_event(*, seed: int = 0, noise: float = 0.09) -> CheckReport:
     success = int(found.correct.sum())
     event = int((found.covered & found.best).sum())
     return judge(
-        name="success_event",
         claim="Success is the complement of 'no correct path, or not the best one selected': it "
         "is no more frequent than that complement.",
         source="appendix C, proof of theorem 4.5",
@@ -222,7 +198,6 @@ def check_success_event(*, seed: int = 0, noise: float = 0.09) -> CheckReport:
             "the draws; accuracy"
         ),
         remedy="it contains that event; what matters is best correct minus best wrong",
-        seed=seed,
     )
 
 

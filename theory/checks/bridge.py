@@ -12,16 +12,13 @@ from ..pac_bayes import deviation_probability, generalization_gap_bound
 from .report import CheckReport, exact, judge
 
 
-def check_gap_as_epsilon(
-    *, seed: int = 0, epsilon: Callable[..., Any] = generalization_gap_bound
-) -> CheckReport:
+def check_gap_as_epsilon(*, epsilon: Callable[..., Any] = generalization_gap_bound) -> CheckReport:
     """The PAC-Bayes value, used as the largest deviation of a score."""
     p1, sizes = 0.3, np.array([2.0, 4.0, 8.0])
     value = float(epsilon(0.0, num_samples=800_000, delta=0.05))
     # R_phi = 1 - R*: its gap is 0 on any data, and it selects a wrong path whenever there is one.
     bounds = accuracy_lower_bound(coverage(p1, sizes), 1.0, value, num_candidates=sizes, delta=0.05)
     return judge(
-        name="gap_as_epsilon",
         claim="The bound on the generalization gap bounds the deviation of scores, so it may stand "
         "for epsilon in the accuracy theorem (n = 800 000, delta = .05 and KL = 0 are our choice).",
         source="section 4.2, 'Define this upper-bound as epsilon'",
@@ -33,7 +30,7 @@ def check_gap_as_epsilon(
 
 
 def check_deviation_probability(
-    *, seed: int = 0, bound: Callable[..., Any] = deviation_probability
+    *, bound: Callable[..., Any] = deviation_probability
 ) -> CheckReport:
     """The valid step from a risk to deviations."""
     # Each path deviates by `size` with probability q, else not at all: risk q * size.
@@ -42,7 +39,6 @@ def check_deviation_probability(
         for axis in np.meshgrid([1e-6, 1e-3, 0.05, 0.5, 1.0], [0.05, 0.1, 0.7, 1.0], [1.0, 4, 64])
     )
     return judge(
-        name="deviation_probability",
         claim="Pr[some of N paths has |R_phi - R*| >= eps] <= N E|R_phi - R*| / eps.",
         source="section 4.2, repaired here",
         measured=exact(coverage(q, n)),
@@ -52,13 +48,12 @@ def check_deviation_probability(
     )
 
 
-def check_small_risk(*, seed: int = 0, share: float = 0.007) -> CheckReport:
+def check_small_risk(*, share: float = 0.007) -> CheckReport:
     """A long enough search finds the rare paths about which a PRM is wrong."""
     p1, sizes = 0.3, np.array([4.0, 16, 64, 256, 1024])
     # Exact, except for wrong paths of probability `share`, which it scores highest of all.
     accuracy = (1.0 - share) ** sizes - (1.0 - share - p1) ** sizes
     return judge(
-        name="small_risk",
         claim="A PRM of small risk (exact but for 0.7 % of the paths) keeps its accuracy at N = 16 "
         "when N grows.",
         source="section 4.2, 'Define this upper-bound as epsilon'; our example",
@@ -70,23 +65,16 @@ def check_small_risk(*, seed: int = 0, share: float = 0.007) -> CheckReport:
 
 
 def check_absolute_loss(
-    *, seed: int = 0, loss: Callable[[np.ndarray, float], np.ndarray] | None = None
+    *, loss: Callable[[np.ndarray, float], np.ndarray] = lambda score, label: np.abs(score - label)
 ) -> CheckReport:
     """|R - y| is not minimised by the true reward."""
-
-    def absolute(score: np.ndarray, label: float) -> np.ndarray:
-        return np.abs(score - label)
-
-    used = absolute if loss is None else loss
     scores, truth = np.linspace(0.0, 1.0, 101), 0.6
-    risks = truth * used(scores, 1.0) + (1.0 - truth) * used(scores, 0.0)
-    honest = risks[60]
+    risks = truth * loss(scores, 1.0) + (1.0 - truth) * loss(scores, 0.0)
     return judge(
-        name="absolute_loss",
         claim="The loss |R - y| is smallest at the true reward (R* = .6).",
         source="here, of the loss of section 4.1",
         measured=exact(risks),
-        at_least=honest,
+        at_least=risks[60],
         where=lambda i: f"R={scores[i]:.2f} against R=.60; risk",
         remedy="proper losses: (R - y)^2, cross-entropy",
     )

@@ -28,14 +28,11 @@ _DELTA = 0.05
 Budget = Callable[..., Any]
 
 
-def check_corollary_necessary(
-    *, seed: int = 0, required: Budget = required_coverage
-) -> CheckReport:
+def check_corollary_necessary(*, required: Budget = required_coverage) -> CheckReport:
     """The corollary says "must satisfy"; its proof shows the converse."""
     cases = [(2, 2.1, 0.5), (8, 4.0, 0.5), (256, 7.0, 0.9)]  # N, t, target = p_N = accuracy
     # Beyond 2 epsilon nothing is mis-ranked, so accuracy is p_N and p_N = target is enough.
     return judge(
-        name="corollary_necessary",
         claim="To reach accuracy alpha, p_N must be at least alpha / (1 - delta - (N-1) c).",
         source=_COROLLARY,
         measured=exact([target for *_, target in cases]),
@@ -48,9 +45,7 @@ def check_corollary_necessary(
     )
 
 
-def check_corollary_sufficient(
-    *, seed: int = 0, required: Budget = required_coverage
-) -> CheckReport:
+def check_corollary_sufficient(*, required: Budget = required_coverage) -> CheckReport:
     """What the proof shows, in worlds whose accuracy is known exactly."""
     truths, targets, names = [], [], []
     for n in (2, 3, 8, 64):
@@ -69,7 +64,6 @@ def check_corollary_sufficient(
                     targets.append(target)
                     names.append(f"{law}, N={n}, t={t}, alpha={target}; accuracy")
     return judge(
-        name="corollary_sufficient",
         claim="p_N >= alpha / (1 - delta - (N-1) c), with a positive denominator, is enough for "
         "accuracy alpha.",
         source=_COROLLARY + ", corrected",
@@ -80,21 +74,18 @@ def check_corollary_sufficient(
     )
 
 
-def check_corollary_sign(*, seed: int = 0, required: Budget | None = None) -> CheckReport:
+def _printed(target: Any, t: Any, epsilon: Any, *, num_candidates: Any, delta: Any) -> Any:
+    return target / (1.0 - delta - (num_candidates - 1) * misranking_paper(t, epsilon))
+
+
+def check_corollary_sign(*, required: Budget = _printed) -> CheckReport:
     """Without the positive denominator the printed inequality lets everything pass."""
-
-    def printed(target: Any, t: Any, epsilon: Any, *, num_candidates: Any, delta: Any) -> Any:
-        bracket = 1.0 - delta - (num_candidates - 1) * misranking_paper(t, epsilon)
-        return target / bracket
-
-    needed = printed if required is None else required
     cases = [(8, 2.1), (64, 3.0), (256, 5.0)]
     return judge(
-        name="corollary_sign",
         claim="alpha / (1 - delta - (N-1) c), as printed, is at least alpha.",
         source=_COROLLARY + ", without the proof's assumption of a positive denominator",
         measured=exact(
-            [float(needed(0.9, t, 1.0, num_candidates=n, delta=_DELTA)) for n, t in cases]
+            [float(required(0.9, t, 1.0, num_candidates=n, delta=_DELTA)) for n, t in cases]
         ),
         at_least=0.9,
         where=lambda i: "N={}, t={}, alpha=.9; coverage asked for".format(*cases[i]),
@@ -102,12 +93,11 @@ def check_corollary_sign(*, seed: int = 0, required: Budget | None = None) -> Ch
     )
 
 
-def check_bound_grows(*, seed: int = 0, bound: Budget = accuracy_lower_bound) -> CheckReport:
+def check_bound_grows(*, bound: Budget = accuracy_lower_bound) -> CheckReport:
     """The paper's bound falls with N after N*, and without limit."""
     n = np.arange(1.0, 257.0)
     values = _values(bound, 0.3, 6.0, n)
     return judge(
-        name="bound_grows",
         claim="The bound of the accuracy theorem grows with N.",
         source="presupposed by section 4.3: 'more reasoning paths need to be sampled'",
         measured=exact(values[1:]),
@@ -117,9 +107,7 @@ def check_bound_grows(*, seed: int = 0, bound: Budget = accuracy_lower_bound) ->
     )
 
 
-def check_optimal_num_candidates(
-    *, seed: int = 0, optimum: Budget = optimal_num_candidates
-) -> CheckReport:
+def check_optimal_num_candidates(*, optimum: Budget = optimal_num_candidates) -> CheckReport:
     """N* in closed form against all N up to 20 000."""
     n = np.arange(1.0, 20_001.0)
     cases = [(t, p1) for t in (1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 8.0) for p1 in (0.01, 0.05, 0.3, 0.9)]
@@ -131,7 +119,6 @@ def check_optimal_num_candidates(
         best.append(float(values.max()))
         found.append(float(values[neighbours - 1].max()))
     return judge(
-        name="optimal_num_candidates",
         claim="The best N of the paper's bound is a neighbour of N* = (B - W(e^B)) / k.",
         source="here",
         measured=exact(found),
@@ -141,14 +128,11 @@ def check_optimal_num_candidates(
     )
 
 
-def check_some_budget_suffices(
-    *, seed: int = 0, bound: Budget = accuracy_lower_bound
-) -> CheckReport:
+def check_some_budget_suffices(*, bound: Budget = accuracy_lower_bound) -> CheckReport:
     """Often no N is certified at all, although few candidates would be enough."""
     n = np.arange(1.0, 5001.0)
     cases = [(2.0, 0.3), (3.0, 0.3), (5.0, 0.3), (6.0, 0.3), (7.0, 0.05), (8.0, 0.05), (10.0, 0.3)]
     return judge(
-        name="some_budget_suffices",
         claim="For every epsilon some N is certified to reach accuracy .8.",
         source="presupposed by section 4.3: 'more reasoning paths need to be sampled'",
         measured=exact([float(_values(bound, p1, t, n).max()) for t, p1 in cases]),
@@ -158,14 +142,13 @@ def check_some_budget_suffices(
     )
 
 
-def check_error_costs_candidates(*, seed: int = 0, budget: Budget = smallest_budget) -> CheckReport:
+def check_error_costs_candidates(*, budget: Budget = smallest_budget) -> CheckReport:
     """While some N is certified, a larger error never needs fewer candidates."""
     gaps = np.linspace(12.0, 2.0, 200)  # epsilon = 1, so a smaller gap is a larger error
     sizes = budget(0.8, 0.3, gaps, 1.0, delta=_DELTA)
     # No N certified counts as infinitely many.
     shown = np.minimum(np.asarray(sizes, float), 1e12)
     return judge(
-        name="error_costs_candidates",
         claim="The smallest N that the paper's bound certifies does not fall when epsilon grows.",
         source="section 4.3, after eq. 7",
         measured=exact(shown[1:]),
@@ -175,7 +158,7 @@ def check_error_costs_candidates(*, seed: int = 0, budget: Budget = smallest_bud
     )
 
 
-def check_repaired_budget(*, seed: int = 0, budget: Budget = smallest_budget_margin) -> CheckReport:
+def check_repaired_budget(*, budget: Budget = smallest_budget_margin) -> CheckReport:
     """N of the repaired theorem reaches its target in worlds known exactly."""
     cases = [
         (target, p1, t)
@@ -198,7 +181,6 @@ def check_repaired_budget(*, seed: int = 0, budget: Budget = smallest_budget_mar
             )
         )
     return judge(
-        name="repaired_budget",
         claim="N >= ln(1 - alpha) / ln(1 - p1 (1 - eps/gamma)) reaches accuracy alpha (margin "
         "gamma > epsilon).",
         source="here",

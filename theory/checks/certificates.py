@@ -15,30 +15,26 @@ from .double import double
 from .report import CheckReport, judge, shares
 
 
-def check_certificate_best(*, seed: int = 0, factor: float = 1.0) -> CheckReport:
+def check_certificate_best(*, seed: int, factor: float = 1.0) -> CheckReport:
     """Observed gap > 2 epsilon: the selected path is the best one, always."""
     found, epsilon, _ = _biased_draws(seed)
     certified = np.asarray(is_best_certified(found.observed_gap, epsilon * factor))
     return _certificate(
         certified,
         certified & ~found.best,
-        seed,
-        name="certificate_best",
         claim="If the two highest scores differ by more than 2 epsilon, the selected path is the "
         "best (deviations biased and dependent, at most epsilon).",
         proof="the best path's score is at least R* - epsilon",
     )
 
 
-def check_certificate_correct(*, seed: int = 0, factor: float = 1.0) -> CheckReport:
+def check_certificate_correct(*, seed: int, factor: float = 1.0) -> CheckReport:
     """Score >= tau + epsilon: the selected path is correct, always."""
     found, epsilon, threshold = _biased_draws(seed)
     certified = np.asarray(is_correct_certified(found.score, threshold, epsilon * factor))
     return _certificate(
         certified,
         certified & ~found.correct,
-        seed,
-        name="certificate_correct",
         claim="If the selected score is at least tau + epsilon, the selected path is correct.",
         proof="R* >= score - epsilon",
     )
@@ -65,13 +61,12 @@ def _biased_draws(seed: int) -> tuple[Outcomes, float, float]:
     return outcomes(*draws, threshold), epsilon, threshold
 
 
-def _certificate(certified: np.ndarray, errors: np.ndarray, seed: int, **texts: Any) -> CheckReport:
+def _certificate(certified: np.ndarray, errors: np.ndarray, **texts: Any) -> CheckReport:
     count = int(certified.sum())
     return judge(
         source="here",
         measured=shares([errors.sum()], count),
         at_most=0.0,
         where=lambda i: f"{count} of {certified.size} draws certified; share of errors",
-        seed=seed,
         **texts,
     )

@@ -36,7 +36,7 @@ _SELECTIVE = (
 
 
 def check_betting_bound(
-    *, seed: int = 0, wealth: Callable[..., np.float64 | np.ndarray] = log_wealth
+    *, seed: int, wealth: Callable[..., np.float64 | np.ndarray] = log_wealth
 ) -> CheckReport:
     """The betting bound exceeds the mean where the wealth against the mean reaches 1 / delta."""
     rng = np.random.default_rng(seed)
@@ -50,7 +50,6 @@ def check_betting_bound(
         against = np.array([wealth(np.repeat(support, row), mean) for row in samples])
         violations.append(times[against >= -np.log(_DELTA)].sum())
     return judge(
-        name="betting_bound",
         claim="Of values in [0, 1] the betting lower bound is above the mean with probability "
         "delta at most.",
         source="Waudby-Smith & Ramdas 2024",
@@ -58,12 +57,11 @@ def check_betting_bound(
         at_most=_DELTA,
         where=lambda i: f"{_LAWS[i][0]}, n {_LAWS[i][1]}",
         proof="the wealth is a nonnegative supermartingale (Ville)",
-        seed=seed,
     )
 
 
 def check_certify_holm(
-    *, seed: int = 0, certified: Callable[..., np.ndarray] | None = None
+    *, seed: int, certified: Callable[..., np.ndarray] | None = None
 ) -> CheckReport:
     """No configuration is certified falsely in more than a share delta of worlds."""
     rng = np.random.default_rng(seed)
@@ -79,19 +77,17 @@ def check_certify_holm(
         for _, true in _ACCURACIES
     ]
     return judge(
-        name="certify_holm",
         claim="Some of several configurations is certified falsely with probability delta at most.",
         source="Holm 1979",
         measured=shares(violations, _WORLDS),
         at_most=_DELTA,
         where=lambda i: f"accuracies {_ACCURACIES[i][0]}, n {number}",
         proof="exact binomial tests, step-down levels",
-        seed=seed,
     )
 
 
 def check_selective_answers(
-    *, seed: int = 0, certified: Callable[..., np.ndarray] | None = None
+    *, seed: int, certified: Callable[..., np.ndarray] | None = None
 ) -> CheckReport:
     """No threshold is certified falsely in more than a share delta of worlds."""
     rng = np.random.default_rng(seed)
@@ -114,7 +110,6 @@ def check_selective_answers(
             int(sum((test(*pair) & false).any() for pair in zip(scores, right, strict=True)))
         )
     return judge(
-        name="selective_answers",
         claim="Some threshold at which the answered questions are not right often enough is "
         "certified with probability delta at most.",
         source="Wiens 2003",
@@ -122,5 +117,4 @@ def check_selective_answers(
         at_most=_DELTA,
         where=lambda i: f"{_SELECTIVE[i][0]}, n {number}, target {_TARGET:g}",
         proof="errors are binomial given the number answered; thresholds fixed beforehand",
-        seed=seed,
     )

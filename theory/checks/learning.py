@@ -19,50 +19,46 @@ _REWARD = "section 5.2, eq. 9"
 _WEIGHTS = (0.2, 0.5, 0.3)  # lambda_c, lambda_m, lambda_r (section 6.1)
 
 
-def check_loss_as_printed(*, seed: int = 0, sign: float = 1.0) -> CheckReport:
+def check_loss_as_printed(*, seed: int, sign: float = 1.0) -> CheckReport:
     """The PRM objective as printed, read as a loss to minimise."""
     return _descent(
         seed,
         sign,
-        name="loss_as_printed",
         claim="Minimising sum y ln r + (1 - y) ln(1 - r) teaches the labels: better than chance.",
         remedy="it is a log-likelihood: minimise its negative",
     )
 
 
-def check_loss_negated(*, seed: int = 0, sign: float = -1.0) -> CheckReport:
+def check_loss_negated(*, seed: int, sign: float = -1.0) -> CheckReport:
     """The negative log-likelihood."""
     return _descent(
         seed,
         sign,
-        name="loss_negated",
         claim="Minimising the negative of it teaches the labels: better than chance.",
         proof="convex, and minimised by the true log-odds",
     )
 
 
-def check_raw_cost(*, seed: int = 0, scale: float = 1.0) -> CheckReport:
+def check_raw_cost(*, scale: float = 1.0) -> CheckReport:
     """The reward with C a number of samples; the paper does not say how C is scaled."""
     return _cost(
         scale,
-        name="raw_cost",
         claim="With C the number of extra samples, asking for 5 or more can pay: for some scores "
         "its reward is at least that of asking for none.",
         remedy="C / N",
     )
 
 
-def check_normalised_cost(*, seed: int = 0, scale: float = 1.0 / 64.0) -> CheckReport:
+def check_normalised_cost(*, scale: float = 1.0 / 64.0) -> CheckReport:
     """The reward with C divided by N."""
     return _cost(
         scale,
-        name="normalised_cost",
         claim="With C divided by N = 64 it can.",
         proof="at most lambda_c is paid, lambda_m + lambda_r can be earned",
     )
 
 
-def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
+def check_reward_on_noise(*, seed: int, noise: float = 0.2) -> CheckReport:
     """Winner's curse: more samples look better although none is."""
     sizes = (2, 4, 16, 64, 256)
     trials = 4000
@@ -73,7 +69,6 @@ def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
     # Hoeffding's interval; a mean of bounded values is not a binomial share.
     half = 2 * noise * np.sqrt(np.log(2 / 1e-4) / (2 * trials))
     return judge(
-        name="reward_on_noise",
         claim="Among paths that are all equally good, the reward does not rise with the number of "
         "samples.",
         source="here, of eq. 9",
@@ -81,16 +76,14 @@ def check_reward_on_noise(*, seed: int = 0, noise: float = 0.2) -> CheckReport:
         at_most=means[0] + half,
         where=lambda i: f"R*=.5, noise +-{noise}, {sizes[i + 1]} samples against 2; mean of max R",
         remedy="a term for the correctness of the final answer",
-        seed=seed,
     )
 
 
-def check_longer_episodes(*, seed: int = 0, weight: float = _WEIGHTS[2]) -> CheckReport:
+def check_longer_episodes(*, weight: float = _WEIGHTS[2]) -> CheckReport:
     """The reward contains max R >= 0 at every step."""
     lengths, discount = np.array([1, 2, 5, 10]), 0.9
     returns = np.array([weight * 0.8 * (discount ** np.arange(n)).sum() for n in lengths])
     return judge(
-        name="longer_episodes",
         claim="The return does not depend on how many steps an equally good solution takes "
         "(R = .8 throughout, discount .9).",
         source="here, of eq. 9",
@@ -101,35 +94,32 @@ def check_longer_episodes(*, seed: int = 0, weight: float = _WEIGHTS[2]) -> Chec
     )
 
 
-def check_residual_gradient(*, seed: int = 0, stop_gradient: bool = False) -> CheckReport:
+def check_residual_gradient(*, stop_gradient: bool = False) -> CheckReport:
     """The gradient of delta^2 / 2 taken literally, also through V(s')."""
     return _td(
         stop_gradient,
-        name="residual_gradient",
         claim="Descending the gradient of delta^2/2, taken literally, leads to the value function "
         "(A goes to B or C; B earns 1, C nothing).",
         remedy="stop the gradient of the target",
     )
 
 
-def check_stopped_gradient(*, seed: int = 0, stop_gradient: bool = True) -> CheckReport:
+def check_stopped_gradient(*, stop_gradient: bool = True) -> CheckReport:
     """The usual semi-gradient."""
     return _td(
         stop_gradient,
-        name="stopped_gradient",
         claim="With the gradient of the target stopped it does.",
         proof="the expected update is a contraction towards V",
     )
 
 
-def check_terminal_mask(*, seed: int = 0, mask: float = 1.0) -> CheckReport:
+def check_terminal_mask(*, mask: float = 1.0) -> CheckReport:
     """Bootstrapping beyond the end of an episode."""
     discount, value = 0.9, 0.0
     for _ in range(400):
         # The episode ends after one reward of 1; without a mask its end counts as itself again.
         value = 1.0 + mask * discount * value
     return judge(
-        name="terminal_mask",
         claim="V = r + gamma V(s') needs no exception where the episode ends (true value 1).",
         source="section 5.2, eq. 10, which has none",
         measured=exact(abs(value - 1.0)),
@@ -139,54 +129,46 @@ def check_terminal_mask(*, seed: int = 0, mask: float = 1.0) -> CheckReport:
     )
 
 
-def check_sparsity_total(*, seed: int = 0, error: tuple[float, ...] | None = None) -> CheckReport:
+def check_sparsity_total(*, error: tuple[float, ...] | None = None) -> CheckReport:
     """Total sparsity against test error in the paper's table."""
     return _table(
         SPARSITY,
         "total_sparsity",
         error,
-        name="sparsity_total",
         claim="Total sparsity and test error are correlated by rank (5 PRMs): p <= .05.",
     )
 
 
-def check_sparsity_last_layer(
-    *, seed: int = 0, error: tuple[float, ...] | None = None
-) -> CheckReport:
+def check_sparsity_last_layer(*, error: tuple[float, ...] | None = None) -> CheckReport:
     """The last layer's sparsity, with two equal rows counted twice."""
     return _table(
         SPARSITY,
         "last_layer_sparsity",
         error,
-        name="sparsity_last_layer",
         claim="Last-layer sparsity and test error are correlated by rank (5 PRMs, two of them with "
         "equal rows): p <= .05.",
         proof="all 120 orders",
     )
 
 
-def check_sparsity_last_layer_distinct(*, seed: int = 0, level: float = 0.05) -> CheckReport:
+def check_sparsity_last_layer_distinct(*, level: float = 0.05) -> CheckReport:
     """The same without the repeated row: four PRMs can't reach the usual level."""
     return _table(
         _distinct(SPARSITY),
         "last_layer_sparsity",
         None,
         level,
-        name="sparsity_last_layer_distinct",
         claim=f"The same with the repeated row counted once (4 PRMs): p <= {level:g}.",
         remedy="no rank correlation of 4 PRMs has a p below .083: more PRMs are needed",
     )
 
 
-def check_sparsity_nonzeros(
-    *, seed: int = 0, error: tuple[float, ...] | None = None
-) -> CheckReport:
+def check_sparsity_nonzeros(*, error: tuple[float, ...] | None = None) -> CheckReport:
     """The quantity that the sparsity bound really contains."""
     return _table(
         SPARSITY,
         "nonzero_parameters",
         error,
-        name="sparsity_nonzeros",
         claim="The number of nonzero parameters, which is what eq. 8 contains, and test error are "
         "correlated by rank (5 PRMs): p <= .05.",
     )
@@ -240,7 +222,6 @@ def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:
         measured=shares(num_right_after_descent(sign, seed=seed), 4000),
         at_least=0.5,
         where=lambda i: "logistic model in one dimension, 500 steps; accuracy",
-        seed=seed,
         **texts,
     )
 

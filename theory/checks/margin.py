@@ -21,14 +21,11 @@ from .report import CheckReport, exact, judge, shares
 Bound = Callable[..., Any]
 
 
-def check_margin_theorem(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound_margin
-) -> CheckReport:
+def check_margin_theorem(*, bound: Bound = accuracy_lower_bound_margin) -> CheckReport:
     """The repaired theorem against every two-point law."""
     return _margin(
         bound,
         shared=False,
-        name="margin_theorem",
         claim="With a margin gamma between right and wrong paths, accuracy is at least "
         "1 - (1 - p1 (1 - eps/gamma))^N, and p_N beyond 2 eps.",
         proof="all K correct paths must fall by gamma - eps: (eps/gamma)^K, K binomial",
@@ -36,26 +33,22 @@ def check_margin_theorem(
 
 
 def check_margin_theorem_dependent(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound_margin_dependent
+    *, bound: Bound = accuracy_lower_bound_margin_dependent
 ) -> CheckReport:
     """The theorem's form for deviations that all correct paths share."""
     return _margin(
         bound,
         shared=True,
-        name="margin_theorem_dependent",
         claim="Without independence, p_N (1 - eps/gamma).",
         proof="the best correct path must fall by gamma - eps",
     )
 
 
-def check_margin_needs_independence(
-    *, seed: int = 0, bound: Bound = accuracy_lower_bound_margin
-) -> CheckReport:
+def check_margin_needs_independence(*, bound: Bound = accuracy_lower_bound_margin) -> CheckReport:
     """The form that grows with N is not valid for deviations that all paths share."""
     return _margin(
         bound,
         shared=True,
-        name="margin_needs_independence",
         claim="1 - (1 - p1 (1 - eps/gamma))^N also holds when all correct paths share one "
         "deviation.",
         remedy="p_N (1 - eps/gamma)",
@@ -63,7 +56,7 @@ def check_margin_needs_independence(
 
 
 def check_two_level_accuracy(
-    *, seed: int = 0, values: dict[str, Callable[[float, float, int], Any]] | None = None
+    *, seed: int, values: dict[str, Callable[[float, float, int], Any]] | None = None
 ) -> CheckReport:
     """Closed forms against sampling, from both sides."""
     formulas = {
@@ -93,7 +86,6 @@ def check_two_level_accuracy(
         return f"{law}, p1={p1}, t={t}, N={n}; {what}"
 
     return judge(
-        name="two_level_accuracy",
         claim="The exact accuracies of two true values with Rademacher or uniform deviations are "
         "neither too large nor too small.",
         source="here",
@@ -101,11 +93,10 @@ def check_two_level_accuracy(
         at_most=np.concatenate([expected, 1.0 - expected]),
         where=where,
         proof="conditioning on the number of correct paths",
-        seed=seed,
     )
 
 
-def check_more_candidates_help(*, seed: int = 0, ratio: float = 0.9) -> CheckReport:
+def check_more_candidates_help(*, ratio: float = 0.9) -> CheckReport:
     """Below gamma = epsilon more candidates can destroy the accuracy."""
     p1, sizes = 0.3, np.array([4, 16, 64])
     # Right paths are scored exactly, wrong ones at +-epsilon: success iff there is a right one
@@ -113,7 +104,6 @@ def check_more_candidates_help(*, seed: int = 0, ratio: float = 0.9) -> CheckRep
     risen = 1.0 - p1 if ratio > 1.0 else (1.0 - p1) / 2.0
     accuracy = (p1 + risen) ** sizes - risen**sizes
     return judge(
-        name="more_candidates_help",
         claim="More candidates never lower the accuracy, whatever epsilon (gamma = "
         f"{ratio} epsilon).",
         source="here, beside section 4.3: 'more reasoning paths need to be sampled'",

@@ -26,11 +26,10 @@ PairBound = Callable[..., Any]
 _THEOREM = "theorem 4.5, eq. 6, one competitor"
 
 
-def check_misranking_paper(*, seed: int = 0, bound: PairBound = misranking_paper) -> CheckReport:
+def check_misranking_paper(*, bound: PairBound = misranking_paper) -> CheckReport:
     """Hoeffding with range 4 epsilon: true, and without independence."""
     gaps = gap_grid()
     return judge(
-        name="misranking_paper",
         claim="exp(-t^2/8) bounds the probability of an error for any mean-zero deviations, "
         "independent or not.",
         source=_THEOREM,
@@ -41,13 +40,10 @@ def check_misranking_paper(*, seed: int = 0, bound: PairBound = misranking_paper
     )
 
 
-def check_misranking_dependent(
-    *, seed: int = 0, bound: PairBound = misranking_hoeffding
-) -> CheckReport:
+def check_misranking_dependent(*, bound: PairBound = misranking_hoeffding) -> CheckReport:
     """The sharper exponent needs independence."""
     gaps = gap_grid()
     return judge(
-        name="misranking_dependent",
         claim="exp(-t^2/4) bounds the probability of an error without independence.",
         source="here, sharper than eq. 6",
         measured=exact(worst_difference(two_point_laws(), gaps)),
@@ -57,13 +53,10 @@ def check_misranking_dependent(
     )
 
 
-def check_misranking_independent(
-    *, seed: int = 0, bound: PairBound = misranking_hoeffding
-) -> CheckReport:
+def check_misranking_independent(*, bound: PairBound = misranking_hoeffding) -> CheckReport:
     """With independence the exponent is 4."""
     return _independent(
         bound,
-        name="misranking_independent",
         claim="exp(-t^2/4) bounds the probability of an error for independent mean-zero "
         "deviations.",
         source="here, sharper than eq. 6",
@@ -71,13 +64,10 @@ def check_misranking_independent(
     )
 
 
-def check_misranking_worst_case(
-    *, seed: int = 0, bound: PairBound = misranking_worst_case
-) -> CheckReport:
+def check_misranking_worst_case(*, bound: PairBound = misranking_worst_case) -> CheckReport:
     """The largest possible probability."""
     return _independent(
         bound,
-        name="misranking_worst_case",
         claim="1/(1+t) for t <= 1, 1/(2t) for t <= 2, 0 beyond, bounds the probability of an error "
         "for independent mean-zero deviations.",
         source="here",
@@ -86,12 +76,11 @@ def check_misranking_worst_case(
 
 
 def check_misranking_worst_case_attained(
-    *, seed: int = 0, bound: PairBound = misranking_worst_case
+    *, bound: PairBound = misranking_worst_case
 ) -> CheckReport:
     """The largest possible probability is attained."""
     gaps = gap_grid(2.0)
     return judge(
-        name="misranking_worst_case_attained",
         claim="For every gap up to 2 epsilon some pair of laws attains that value.",
         source="here",
         measured=exact(worst_independent(two_point_laws(), gaps)),
@@ -102,7 +91,7 @@ def check_misranking_worst_case_attained(
 
 
 def check_misranking_exact_laws(
-    *, seed: int = 0, values: dict[str, Callable[[float, int], Any]] | None = None
+    *, seed: int, values: dict[str, Callable[[float, int], Any]] | None = None
 ) -> CheckReport:
     """Closed forms and quadrature for three laws against sampling, from both sides."""
     formulas = {
@@ -125,7 +114,6 @@ def check_misranking_exact_laws(
         return f"{law}, t={t}, N={n}" + ("" if i < len(cases) else ", no error")
 
     return judge(
-        name="misranking_exact_laws",
         claim="The exact probabilities for Rademacher, uniform and truncated Gaussian deviations "
         "are neither too large nor too small.",
         source="here",
@@ -133,20 +121,16 @@ def check_misranking_exact_laws(
         at_most=np.concatenate([expected, 1.0 - expected]),
         where=where,
         proof="1 - E prod F(gap + Delta_*)",
-        seed=seed,
     )
 
 
-def check_misranking_any_number(
-    *, seed: int = 0, bound: PairBound = misranking_any_number
-) -> CheckReport:
+def check_misranking_any_number(*, bound: PairBound = misranking_any_number) -> CheckReport:
     """One bound for any number of competitors, however they depend on one another."""
     gaps = gap_grid()
     # The worst competitors stand at +epsilon always: an error iff the best falls by gap - epsilon.
     falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
     measured = np.where(gaps > 1.0, np.where(gaps > 2.0 + 1e-9, 0.0, falls), 1.0)
     return judge(
-        name="misranking_any_number",
         claim="epsilon / gap bounds the probability that any of N - 1 competitors wins, for every "
         "N and any dependence (0 beyond 2 epsilon).",
         source="here",
@@ -157,16 +141,13 @@ def check_misranking_any_number(
     )
 
 
-def check_misranking_never_sharper(
-    *, seed: int = 0, paper: PairBound = misranking_paper
-) -> CheckReport:
+def check_misranking_never_sharper(*, paper: PairBound = misranking_paper) -> CheckReport:
     """The paper's term is never the best one to use."""
     t, n = (
         axis.ravel() for axis in np.meshgrid(np.arange(0.015, 9.0, 0.015), np.arange(2.0, 400.0))
     )
     best = np.minimum(misranking_any_number(t, 1.0), (n - 1.0) * misranking_worst_case(t, 1.0))
     return judge(
-        name="misranking_never_sharper",
         claim="min(epsilon / gap, (N-1) x worst pair) <= (N-1) exp(-t^2/8) for all t < 9 and "
         "N < 400.",
         source="here",
@@ -177,37 +158,32 @@ def check_misranking_never_sharper(
     )
 
 
-def check_misranking_beyond_support(*, seed: int = 0, threshold: float = 2.0) -> CheckReport:
+def check_misranking_beyond_support(*, seed: int, threshold: float = 2.0) -> CheckReport:
     """Beyond 2 epsilon no misranking is possible."""
     return _support(
         seed,
         threshold * (1.0 + 1e-6),
-        name="misranking_beyond_support",
         claim="If the gap exceeds 2 epsilon, an error has probability 0.",
         proof="R(h*) - R(h) >= gap - 2 epsilon > 0",
     )
 
 
-def check_misranking_at_support(*, seed: int = 0, threshold: float = 2.0) -> CheckReport:
+def check_misranking_at_support(*, seed: int, threshold: float = 2.0) -> CheckReport:
     """At exactly 2 epsilon a tie is possible."""
     return _support(
         seed,
         threshold,
-        name="misranking_at_support",
         claim="If the gap equals 2 epsilon, an error has probability 0.",
         remedy="strictly more than 2 epsilon: at equality scores may tie",
     )
 
 
-def check_misranking_without_mean_zero(
-    *, seed: int = 0, bound: PairBound = misranking_paper
-) -> CheckReport:
+def check_misranking_without_mean_zero(*, bound: PairBound = misranking_paper) -> CheckReport:
     """For two paths the assumption of mean zero is needed."""
     gaps = np.array([0.5, 1.0, 1.5, 1.99])
     # The best always falls by epsilon, the other always rises by it.
     measured = (2.0 - gaps >= 0.0).astype(float)
     return judge(
-        name="misranking_without_mean_zero",
         claim="exp(-t^2/8) also bounds the error of biased deviations (N = 2).",
         source=_THEOREM,
         measured=exact(measured),
@@ -237,6 +213,5 @@ def _support(seed: int, ratio: float, **texts: Any) -> CheckReport:
         measured=shares(counts, trials),
         at_most=0.0,
         where=lambda i: f"{laws[i]}, gap / epsilon = {ratio:.7g}, N=4",
-        seed=seed,
         **texts,
     )

@@ -18,12 +18,11 @@ from .report import CheckReport, exact, judge, shares
 _DELTA = 0.05
 
 
-def check_dirac_atom(*, seed: int = 0, bound: Callable[..., Any] = dirac_bound) -> CheckReport:
+def check_dirac_atom(*, bound: Callable[..., Any] = dirac_bound) -> CheckReport:
     """The Dirac specialisation, for a prior with atoms."""
     return _atoms(
         bound,
         (2, 5, 20, 100, 400),
-        name="dirac_atom",
         claim="Dirac posterior on an atom of the prior: all 16 hypotheses of a class with a "
         "geometric prior obey the bound at once with probability at least 1 - delta; shown as "
         "probability of a violation / delta.",
@@ -32,12 +31,11 @@ def check_dirac_atom(*, seed: int = 0, bound: Callable[..., Any] = dirac_bound) 
     )
 
 
-def check_occam(*, seed: int = 0, bound: Callable[..., Any] = occam_bound) -> CheckReport:
+def check_occam(*, bound: Callable[..., Any] = occam_bound) -> CheckReport:
     """The Occam bound is sharper than the Dirac specialisation and no harder to prove."""
     return _atoms(
         bound,
         (1, 2, 5, 20, 100, 400),
-        name="occam",
         claim="sqrt((ln 1/P + ln 1/delta) / 2n) holds for all atoms at once, from n = 1 on; shown "
         "as probability of a violation / delta.",
         source="literature",
@@ -45,14 +43,13 @@ def check_occam(*, seed: int = 0, bound: Callable[..., Any] = occam_bound) -> Ch
     )
 
 
-def check_dirac_density(*, seed: int = 0, bound: Callable[..., Any] = dirac_bound) -> CheckReport:
+def check_dirac_density(*, seed: int, bound: Callable[..., Any] = dirac_bound) -> CheckReport:
     """A density is not a probability: KL to a continuous prior is infinite."""
     # phi is uniform on [0, 1), density 1; the reward model of phi reads off its binary digits,
     # one per input, and empirical risk minimisation writes the labels seen into them.
     gaps = memoriser_gaps(seed=seed, num_inputs=2000, num_samples=100, trials=2000)
     limit = float(bound(0.0, 0.0, num_samples=100, delta=_DELTA))
     return judge(
-        name="dirac_density",
         claim="For a continuous prior, ln 1/P may be the logarithm of its inverse density "
         "(density 1: 0).",
         source="section 5.1, 'prior density'",
@@ -63,19 +60,17 @@ def check_dirac_density(*, seed: int = 0, bound: Callable[..., Any] = dirac_boun
             "share of trainings beyond the bound"
         ),
         remedy="only atoms have a finite KL: a stored 16-bit model costs 16 ln 2 nats a weight",
-        seed=seed,
     )
 
 
 def check_sparsity_unit_constant(
-    *, seed: int = 0, bound: Callable[..., Any] = sparsity_bound
+    *, seed: int, bound: Callable[..., Any] = sparsity_bound
 ) -> CheckReport:
     """c = 1 lets eight weights store 416 labels."""
     num_weights, n = 8, 200
     gaps = stored_label_gaps(seed=seed, num_weights=num_weights, num_samples=n, trials=1000)
     limit = float(bound(num_weights, num_weights, num_samples=n, delta=_DELTA, c=1.0))
     return judge(
-        name="sparsity_unit_constant",
         claim="The sparsity bound holds with c = 1 (8 nonzero float64 weights of 8).",
         source="section 5.1, eq. 8; c = 1 is our choice",
         measured=shares((gaps > limit).sum(), gaps.size),
@@ -85,13 +80,10 @@ def check_sparsity_unit_constant(
             f"{limit:.4f}; share of trainings beyond the bound"
         ),
         remedy="c = code length / (nonzeros ln d)",
-        seed=seed,
     )
 
 
-def check_sparsity_code(
-    *, seed: int = 0, code_length: Callable[..., Any] = support_code_length
-) -> CheckReport:
+def check_sparsity_code(*, code_length: Callable[..., Any] = support_code_length) -> CheckReport:
     """With c = (code length) / (nonzeros ln d) the sparsity bound is an Occam bound."""
     cases = [(d, bits) for d in range(1, 9) for bits in range(1, 5)]
     masses = [
@@ -102,7 +94,6 @@ def check_sparsity_code(
         for d, bits in cases
     ]
     return judge(
-        name="sparsity_code",
         claim="exp(-(ln(d+1) + ln C(d,k) + k b ln 2)), summed over all vectors of d weights with "
         "b-bit nonzeros, is a probability (at most 1), so the bound holds with "
         "c = code length / (k ln d).",
@@ -114,9 +105,7 @@ def check_sparsity_code(
     )
 
 
-def check_sparsity_says_something(
-    *, seed: int = 0, bound: Callable[..., Any] = sparsity_bound
-) -> CheckReport:
+def check_sparsity_says_something(*, bound: Callable[..., Any] = sparsity_bound) -> CheckReport:
     """What the sparsity bound says of the paper's own five PRMs.
 
     The paper computes no value of its bound. n, delta and c are our choice and d, which it does not
@@ -130,7 +119,6 @@ def check_sparsity_says_something(
         delta=_DELTA,
     )
     return judge(
-        name="sparsity_says_something",
         claim="For the five PRMs of tab:sparse the sparsity bound is below 1, the largest gap "
         "there can be (n = 800 000, delta = 0.05, c = 1 and d = number of parameters are our "
         "choice).",

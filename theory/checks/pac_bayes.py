@@ -27,9 +27,7 @@ GapBound = Callable[..., Any]
 """(kl, *, num_samples, delta) -> bound on L_D - L_S."""
 
 
-def check_gap_bound_one_hypothesis(
-    *, seed: int = 0, bound: GapBound = generalization_gap_bound
-) -> CheckReport:
+def check_gap_bound_one_hypothesis(*, bound: GapBound = generalization_gap_bound) -> CheckReport:
     """Row 1, the simplest case: one hypothesis, every risk, exactly."""
     ratios = [
         worst_violations(
@@ -39,7 +37,6 @@ def check_gap_bound_one_hypothesis(
         for delta in _DELTAS
     ]
     return judge(
-        name="gap_bound_one_hypothesis",
         claim="For a hypothesis fixed before the data (KL = 0), the gap exceeds the paper's bound "
         "with probability at most delta; shown as probability / delta.",
         source=_PRINTED,
@@ -51,13 +48,12 @@ def check_gap_bound_one_hypothesis(
 
 
 def check_gap_bound_all_posteriors(
-    *, seed: int = 0, bound: GapBound = generalization_gap_bound
+    *, seed: int, bound: GapBound = generalization_gap_bound
 ) -> CheckReport:
     """Row 1 as it is meant: every posterior Q at once, also those chosen after the data."""
     return _all_posteriors(
         bound,
         seed,
-        name="gap_bound_all_posteriors",
         claim="With probability at least 1 - delta the paper's bound holds for every posterior Q "
         "at once (P fixed before the data, independent data).",
         source=_PRINTED,
@@ -66,31 +62,27 @@ def check_gap_bound_all_posteriors(
     )
 
 
-def check_union_free_bound(*, seed: int = 0, bound: GapBound | None = None) -> CheckReport:
+def _union_free(kl: Any, *, num_samples: Any, delta: Any) -> Any:
+    return np.sqrt((kl + math.log(1.0 / delta)) / (2.0 * num_samples))
+
+
+def check_union_free_bound(*, seed: int, bound: GapBound = _union_free) -> CheckReport:
     """Open: the bound that the printed proof would give if its lambda were the best one."""
-
-    def union_free(kl: Any, *, num_samples: Any, delta: Any) -> Any:
-        return np.sqrt((kl + math.log(1.0 / delta)) / (2.0 * num_samples))
-
     return _all_posteriors(
-        union_free if bound is None else bound,
+        bound,
         seed,
-        name="union_free_bound",
         claim="sqrt((KL + ln(1/delta)) / 2n) holds for every posterior Q at once.",
         source="here",
     )
 
 
-def check_printed_proof(
-    *, seed: int = 0, bound: GapBound = generalization_gap_bound
-) -> CheckReport:
+def check_printed_proof(*, bound: GapBound = generalization_gap_bound) -> CheckReport:
     """The lambda the printed proof sets does not give the formula it claims."""
     n = 800_000
     kl = np.array([0.0, 1.0, 5.0, 5.5, 10.0, 1e3, 1e6])
     rate = math.sqrt(8.0 * (n - 1))
     derived = rate / (8.0 * n) + (kl + math.log(1.0 / _DELTA)) / rate
     return judge(
-        name="printed_proof",
         claim="The printed proof, with the lambda it sets, gives a value no larger than the bound "
         "it claims (n = 800 000, delta = 0.05: our choice).",
         source="appendix B, proof of theorem 4.2",
@@ -101,14 +93,11 @@ def check_printed_proof(
     )
 
 
-def check_prior_after_data(
-    *, seed: int = 0, bound: GapBound = generalization_gap_bound
-) -> CheckReport:
+def check_prior_after_data(*, seed: int, bound: GapBound = generalization_gap_bound) -> CheckReport:
     """P must not depend on S: a memorising learner with P = Q has KL = 0 and a large gap."""
     gaps = memoriser_gaps(seed=seed, num_inputs=2000, num_samples=100, trials=2000)
     limit = float(bound(0.0, num_samples=100, delta=_DELTA))
     return judge(
-        name="prior_after_data",
         claim="The bound also holds for a prior chosen after the data (P = Q, KL = 0).",
         source="theorem 4.2, 'any prior'; section 4.1 asks for one 'before seeing data'",
         measured=shares((gaps > limit).sum(), gaps.size),
@@ -118,13 +107,10 @@ def check_prior_after_data(
             "share of trainings beyond the bound"
         ),
         remedy="fix P before S",
-        seed=seed,
     )
 
 
-def check_steps_as_samples(
-    *, seed: int = 0, bound: GapBound = generalization_gap_bound
-) -> CheckReport:
+def check_steps_as_samples(*, bound: GapBound = generalization_gap_bound) -> CheckReport:
     """n counts independent units: identical steps of one question count once."""
     questions, steps = (120, 12_000), 66
     violations = worst_violations(
@@ -132,7 +118,6 @@ def check_steps_as_samples(
         questions,
     )
     return judge(
-        name="steps_as_samples",
         claim="n may count the steps of all questions, although those of one question are not "
         "independent (66 equal steps each).",
         source="n of section 4.1 for the steps of section 3.2, against assumption 4.1",
@@ -190,7 +175,8 @@ def posterior_suprema(
     return lax.map(one, jax.random.split(key, trials), batch_size=500)
 
 
-def _all_posteriors(bound: GapBound, seed: int, *, trials: int = 10_000, **texts: Any):
+def _all_posteriors(bound: GapBound, seed: int, **texts: Any):
+    trials = 10_000
     counts, limits, cases = [], [], []
     deltas = (0.05, 0.2)
     for n in (5, 40):
@@ -217,7 +203,6 @@ def _all_posteriors(bound: GapBound, seed: int, *, trials: int = 10_000, **texts
         where=lambda i: (
             f"{cases[i]} draws, delta={limits[i]:g}; share of trainings with a violating Q"
         ),
-        seed=seed,
         **texts,
     )
 

@@ -47,7 +47,6 @@ class CheckReport:
     """The test of one claim.
 
     Attributes:
-        name: of the check, `check_<name>`.
         claim: the statement that was tested.
         source: where it stands: a place in the paper, "here", or the literature.
         expected: the verdict of the analysis (docs/theory/statements.md).
@@ -61,10 +60,10 @@ class CheckReport:
         remedy: for a claim that fails, what is true instead.
         num_cases: number of cases.
         num_samples: draws per case; 0: exact.
-        seed: of the draws, None if exact.
+        name: of the check, `check_<name>`; empty until `CHECKS` gives it.
+        seed: of the draws, likewise; None if exact.
     """
 
-    name: str
     claim: str
     source: str
     expected: Verdict
@@ -75,7 +74,8 @@ class CheckReport:
     remedy: str
     num_cases: int
     num_samples: int
-    seed: int | None
+    name: str = ""
+    seed: int | None = None
 
     @property
     def as_expected(self) -> bool:
@@ -101,7 +101,6 @@ def shares(successes: Values, trials: int) -> Measured:
 
 def judge(
     *,
-    name: str,
     claim: str,
     source: str,
     measured: Measured,
@@ -110,14 +109,13 @@ def judge(
     at_least: Values | None = None,
     proof: str = "",
     remedy: str = "",
-    seed: int | None = None,
     tolerance: float = _ROUNDING,
 ) -> CheckReport:
     """Compare measured truths with claimed bounds, case by case.
 
     Args:
-        name, claim, source, proof, remedy, seed: as in the report. A claim with a proof is expected
-            to hold, one with a remedy to fail.
+        claim, source, proof, remedy: as in the report. A claim with a proof is expected to hold,
+            one with a remedy to fail.
         measured: the truths, f64[C].
         where: describes case i.
         at_most: upper bounds that the claim puts on the truths, f64[C] or one number.
@@ -128,13 +126,13 @@ def judge(
         ValueError: both kinds of bounds or neither, no case, or a truth or bound that is NaN.
     """
     if (at_most is None) == (at_least is None):
-        raise ValueError(f"check {name!r}: give at_most or at_least, one of the two")
+        raise ValueError("a check gives at_most or at_least, one of the two")
     bound = at_least if at_most is None else at_most
     limit = np.broadcast_to(np.asarray(bound, np.float64).ravel(), measured.value.shape)
     if limit.size == 0:
-        raise ValueError(f"check {name!r} has no case: it would hold whatever is true")
+        raise ValueError("a check has no case: it would hold whatever is true")
     if np.isnan(limit).any() or np.isnan(measured.value).any():
-        raise ValueError(f"check {name!r}: a truth or a bound is NaN")
+        raise ValueError("a truth or a bound of a check is NaN")
     if at_most is not None:
         low, value, high = limit - measured.high, limit - measured.value, limit - measured.low
     else:
@@ -145,7 +143,6 @@ def judge(
     holds = Verdict.HOLDS if proof else Verdict.OPEN
     expected = Verdict.HOLDS if proof else Verdict.FAILS if remedy else Verdict.OPEN
     return CheckReport(
-        name=name,
         claim=claim,
         source=source,
         expected=expected,
@@ -156,5 +153,4 @@ def judge(
         remedy=remedy,
         num_cases=limit.size,
         num_samples=measured.num_samples,
-        seed=seed if measured.num_samples else None,
     )

@@ -16,9 +16,7 @@ _SIZES = tuple(range(2, 102))
 _DELTAS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.01, 0.001)
 
 
-def check_tighter_bounds(
-    *, seed: int = 0, bound: Callable[..., Any] = maurer_pinsker_bound
-) -> CheckReport:
+def check_tighter_bounds(*, bound: Callable[..., Any] = maurer_pinsker_bound) -> CheckReport:
     """The kl form is never above Maurer-Pinsker, which is never above the paper's bound."""
     grid = np.meshgrid(
         [0.0, 0.01, 0.1, 0.5, 0.9, 1.0],
@@ -37,7 +35,6 @@ def check_tighter_bounds(
         return f"{pair}, L_S={risk[j]:g}, KL={kl[j]:g}, n={n[j]:g}, delta={delta[j]:g}"
 
     return judge(
-        name="tighter_bounds",
         claim="kl form <= Maurer-Pinsker <= the paper's bound, for every n >= 2.",
         source="Maurer 2004, Seeger 2002",
         # By differences, relative to the larger one: the values span nine orders of magnitude.
@@ -48,7 +45,7 @@ def check_tighter_bounds(
     )
 
 
-def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> CheckReport:
+def check_seeger(*, bound: Callable[..., Any] = seeger_bound) -> CheckReport:
     """The kl form, one hypothesis, every risk, exactly."""
     ratios = [
         worst_violations(
@@ -58,7 +55,6 @@ def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> 
         for delta in _DELTAS
     ]
     return judge(
-        name="seeger",
         claim="kl(L_S || L_D) <= (KL + ln(2 sqrt n / delta)) / n holds with probability at least "
         "1 - delta (one hypothesis); shown as probability of a violation / delta.",
         source="Maurer 2004, Seeger 2002",
@@ -69,16 +65,19 @@ def check_seeger(*, seed: int = 0, bound: Callable[..., Any] = seeger_bound) -> 
     )
 
 
-def check_holdout(*, seed: int = 0, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
+def check_holdout(*, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
     """The three hold-out bounds, every risk, exactly: the only ones that say much of a 7B PRM."""
     methods = ("hoeffding", "kl", "clopper-pearson")
     cases = [(method, delta) for method in methods for delta in _DELTAS if delta < 1]
     ratios = [
-        worst_violations(lambda risk, m, c=case: _holdout(bound, risk, m, *c), _SIZES) / case[1]
-        for case in cases
+        worst_violations(
+            lambda risk, m, by=method, d=delta: bound(risk, num_samples=m, delta=d, method=by),
+            _SIZES,
+        )
+        / delta
+        for method, delta in cases
     ]
     return judge(
-        name="holdout",
         claim="The hold-out bounds (Hoeffding, kl, Clopper-Pearson) hold with probability at least "
         "1 - delta; shown as probability of a violation / delta.",
         source="literature",
@@ -93,13 +92,12 @@ def check_holdout(*, seed: int = 0, bound: Callable[..., Any] = holdout_bound) -
 
 
 def check_moment_constant(
-    *, seed: int = 0, limit: Callable[[np.ndarray], np.ndarray] = lambda n: n**0.25
+    *, limit: Callable[[np.ndarray], np.ndarray] = lambda n: n**0.25
 ) -> CheckReport:
     """Open: how small the n inside the paper's logarithm could be."""
     _SIZES = (*range(2, 41), 50, 100, 200, 500, 1000)
     values = [_squared_moment(n) for n in _SIZES]
     return judge(
-        name="moment_constant",
         claim="sup over risks of E exp(2 (n-1) (L_D - L_S)_+^2) is at most n^(1/4), so ln n in "
         "the paper's bound could be (ln n)/4.",
         source="here",
@@ -107,12 +105,6 @@ def check_moment_constant(
         at_most=1.0,
         where=lambda i: f"n={_SIZES[i]}; moment / n^(1/4)",
     )
-
-
-def _holdout(
-    bound: Callable[..., Any], risk: np.ndarray, m: np.ndarray, method: str, delta: float
-) -> np.ndarray:
-    return bound(risk, num_samples=m, delta=delta, method=method)
 
 
 def _squared_moment(n: int) -> float:

@@ -46,7 +46,7 @@ class Searches(NamedTuple):
 
 
 def check_search_margin(
-    *, seed: int = 0, bound: Callable[..., Any] = accuracy_lower_bound_margin_dependent
+    *, seed: int, bound: Callable[..., Any] = accuracy_lower_bound_margin_dependent
 ) -> CheckReport:
     """Accuracy of simulated searches against the repaired theorem."""
     cases = [(world, n) for world in _WORLDS for n in _SIZES]
@@ -58,7 +58,6 @@ def check_search_margin(
         ratios.append(gap / epsilon)
         values.append(float(bound(_P1, gap, epsilon, num_candidates=n, delta=0.0)))
     return judge(
-        name="search_margin",
         claim="Accuracy of best-of-N in the search simulator is at least p_N (1 - eps/gamma), and "
         "p_N beyond 2 eps.",
         source="theorem 4.5, repaired here",
@@ -66,16 +65,14 @@ def check_search_margin(
         at_least=values,
         where=lambda i: f"t={ratios[i]:.2f}, p1={_P1}, N={cases[i][1]}; accuracy",
         proof="the best correct path must fall by gamma - eps",
-        seed=seed,
     )
 
 
-def check_search_coverage(*, seed: int = 0, bound: Callable[..., Any] = coverage) -> CheckReport:
+def check_search_coverage(*, seed: int, bound: Callable[..., Any] = coverage) -> CheckReport:
     """p_N of simulated searches."""
     counts = [searches(seed + i, 3.0, 0.3, n).covered.sum() for i, n in enumerate(_SIZES)]
     expected = np.array([float(bound(_P1, n)) for n in _SIZES])
     return judge(
-        name="search_coverage",
         claim="The simulator's searches hold a right path with probability 1 - (1 - p1)^N, neither "
         "more nor less often.",
         source="p_N of theorem 4.5",
@@ -85,11 +82,10 @@ def check_search_coverage(*, seed: int = 0, bound: Callable[..., Any] = coverage
             f"N={_SIZES[i % len(_SIZES)]}" + ("; covered" if i < len(_SIZES) else "; not covered")
         ),
         proof="paths are drawn independently",
-        seed=seed,
     )
 
 
-def check_search_certificate(*, seed: int = 0, factor: float = 1.0) -> CheckReport:
+def check_search_certificate(*, seed: int, factor: float = 1.0) -> CheckReport:
     """Certified searches are right whenever a right path was sampled."""
     errors, certified = 0, 0
     for index, (separation, noise) in enumerate(_WORLDS):
@@ -99,7 +95,6 @@ def check_search_certificate(*, seed: int = 0, factor: float = 1.0) -> CheckRepo
         certified += int(sure.sum())
         errors += int((sure & found.covered & ~found.correct).sum())
     return judge(
-        name="search_certificate",
         claim="A search whose two best path scores differ by more than 2 epsilon is right if any "
         "of its paths is.",
         source="here",
@@ -107,7 +102,6 @@ def check_search_certificate(*, seed: int = 0, factor: float = 1.0) -> CheckRepo
         at_most=0.0,
         where=lambda i: f"{certified} of {len(_WORLDS) * _SEARCHES} searches certified; errors",
         proof="the best path's score is at least R* - epsilon",
-        seed=seed,
     )
 
 

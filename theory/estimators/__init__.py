@@ -7,12 +7,10 @@ step: `units` says to which question each value belongs.
 from .calibration import Reliability as Reliability
 from .calibration import area_under_curve as area_under_curve
 from .calibration import bootstrap as bootstrap
-from .calibration import brier_score as brier_score
 from .calibration import expected_calibration_error as expected_calibration_error
 from .calibration import mean_log_loss as mean_log_loss
 from .calibration import negative_log_likelihood as negative_log_likelihood
 from .calibration import pair_accuracy as pair_accuracy
-from .calibration import prm_quality as prm_quality
 from .calibration import reliability as reliability
 from .correlation import Correlation as Correlation
 from .correlation import kendall as kendall
@@ -26,7 +24,6 @@ from .deviation import exceedance as exceedance
 from .intervals import Estimate as Estimate
 from .intervals import bounded_mean as bounded_mean
 from .intervals import clopper_pearson as clopper_pearson
-from .risk import estimate_gap as estimate_gap
 from .risk import estimate_risk as estimate_risk
 from .sparsity_study import sparsity_against_error as sparsity_against_error
 from .sparsity_study import sparsity_max_p as sparsity_max_p

@@ -12,14 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from .intervals import (
-    CONFIDENCE,
-    Estimate,
-    check_confidence,
-    clopper_pearson,
-    unit_codes,
-    unit_interval,
-)
+from .intervals import CONFIDENCE, Estimate, clopper_pearson, unit_codes, unit_interval
 from .types import Values
 
 
@@ -70,12 +63,6 @@ def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None)
     return float(np.average(negative_log_likelihood(r[used], y[used]), weights=w[used]))
 
 
-def brier_score(scores: Values, labels: Values, weights: Values | None = None) -> float:
-    """Weighted mean of (r - y)^2, in [0, 1]."""
-    r, y, w = _pairs(scores, labels, weights)
-    return float(np.average((r - y) ** 2, weights=w))
-
-
 def expected_calibration_error(
     scores: Values, labels: Values, weights: Values | None = None, *, num_bins: int = 10
 ) -> float:
@@ -88,16 +75,13 @@ def expected_calibration_error(
     return float(np.abs(difference).sum() / w.sum())
 
 
-def reliability(
-    scores: Values, labels: Values, *, num_bins: int = 10, confidence: float = CONFIDENCE
-) -> list[Reliability]:
+def reliability(scores: Values, labels: Values, *, num_bins: int = 10) -> list[Reliability]:
     """The reliability table: the share of right steps among steps of about the same score.
 
     Args:
         scores: f64[n] in [0, 1].
         labels: f64[n], 0 or 1.
         num_bins: equally wide bins; empty ones are left out.
-        confidence: of the intervals.
     """
     r, y, _ = _pairs(scores, labels, None)
     bins = _bins(r, num_bins)
@@ -107,12 +91,9 @@ def reliability(
             high=(index + 1) / num_bins,
             num=int((bins == index).sum()),
             mean_score=float(r[bins == index].mean()),
-            share_right=clopper_pearson(
-                int(y[bins == index].sum()), int((bins == index).sum()), confidence=confidence
-            ),
+            share_right=clopper_pearson(int(y[bins == index].sum()), int((bins == index).sum())),
         )
-        for index in range(num_bins)
-        if (bins == index).any()
+        for index in np.unique(bins).tolist()
     ]
 
 
@@ -167,61 +148,14 @@ def pair_accuracy(
     return float(right @ (below + wrong / 2)) / pairs
 
 
-def prm_quality(
-    scores: Values,
-    labels: Values,
-    *,
-    units: Values | None = None,
-    siblings: Values | None = None,
-    num_bins: int = 10,
-    num_resamples: int = 400,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-) -> dict[str, Estimate]:
-    """All figures of a PRM with percentile-bootstrap intervals over questions.
-
-    Args:
-        scores: f64[n] in [0, 1].
-        labels: f64[n], 0 or 1, both kinds.
-        units: question of each pair: the bootstrap draws whole questions. None: each its own.
-        siblings: parent of each pair, for "pair"; None leaves that out.
-        num_bins: of the calibration error.
-        num_resamples: of the bootstrap.
-        seed: of the bootstrap.
-        confidence: in (0, 1).
-
-    Returns:
-        "log loss" (nats), "Brier", "calibration error", "AUC" and, if asked for, "pair".
-    """
-    r, y, _ = _pairs(scores, labels, None)
-    figures: dict[str, Callable[[np.ndarray], float]] = {
-        "log loss": lambda w: mean_log_loss(r, y, w),
-        "Brier": lambda w: brier_score(r, y, w),
-        "calibration error": lambda w: expected_calibration_error(r, y, w, num_bins=num_bins),
-        "AUC": lambda w: area_under_curve(r, y, w),
-    }
-    if siblings is not None:
-        # Siblings have one question, so their weights are equal: its square root makes a pair
-        # count as often as its question was drawn.
-        figures["pair"] = lambda w: pair_accuracy(r, y, siblings, np.sqrt(w))
-    return bootstrap(
-        figures,
-        unit_codes(units, r.size),
-        num_resamples=num_resamples,
-        seed=seed,
-        confidence=confidence,
-    )
-
-
 def bootstrap(
     figures: Mapping[str, Callable[[np.ndarray], float]],
     units: Values,
     *,
     num_resamples: int = 400,
     seed: int = 0,
-    confidence: float = CONFIDENCE,
 ) -> dict[str, Estimate]:
-    """Figures of weighted values with percentile-bootstrap intervals over units.
+    """Figures of weighted values with 95 % percentile-bootstrap intervals over units.
 
     Args:
         figures: name -> the figure under weights f64[n], which count how often the unit of each
@@ -230,12 +164,10 @@ def bootstrap(
         units: unit of each value, [n]: a resample draws as many units as there are.
         num_resamples: of the bootstrap.
         seed: of the bootstrap.
-        confidence: in (0, 1).
 
     Returns:
         The names of `figures`; an interval holds its value, and may reach to infinity.
     """
-    check_confidence(confidence)
     labels = np.asarray(units)
     codes = unit_codes(labels, labels.size)
     num_units = int(codes.max()) + 1
@@ -248,7 +180,7 @@ def bootstrap(
                 draws[name].append(figure(weights.astype(np.float64)))
             except ValueError:
                 continue  # undefined for a resample without both kinds
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - CONFIDENCE) / 2.0
     found = {}
     for name, figure in figures.items():
         value = figure(np.ones(codes.size))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from .intervals import CONFIDENCE, Estimate, check_confidence
+from .intervals import CONFIDENCE
 from .types import Values
 
 _MOST_EXACT = 8
@@ -40,46 +40,38 @@ class Correlation(NamedTuple):
     exact: bool
 
 
-def rank_correlations(
-    x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0
-) -> dict[str, Correlation]:
+def rank_correlations(x: Values, y: Values) -> dict[str, Correlation]:
     """Spearman, Kendall and Pearson of the same pairs."""
-    return {
-        function.__name__: function(x, y, confidence=confidence, seed=seed)
-        for function in (spearman, kendall, pearson)
-    }
+    return {function.__name__: function(x, y) for function in (spearman, kendall, pearson)}
 
 
-def pearson(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0) -> Correlation:
+def pearson(x: Values, y: Values) -> Correlation:
     """Pearson's r.
 
     Args:
-        x, y: f64[n], n >= 3, neither constant.
-        confidence: of the interval.
-        seed: of the permutations, where there are too many to evaluate all (n > 8).
+        x, y: f64[n], n >= 3, neither constant. Beyond n = 8 the permutations are a random sample
+            with a fixed seed.
 
     Raises:
         ValueError: lengths differ, fewer than 3 pairs, values not finite, or a constant side.
     """
     first, second = _pairs(x, y)
-    return _permuted(_centred_product, first, second, 1.0, 3, confidence, seed)
+    return _permuted(_centred_product, first, second, 1.0, 3)
 
 
-def spearman(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0) -> Correlation:
+def spearman(x: Values, y: Values) -> Correlation:
     """Spearman's rho: Pearson's r of ranks, ties sharing their mean rank. As `pearson`."""
     first, second = (stats.rankdata(side) for side in _pairs(x, y))
     value = float(_centred_product(first, second[None])[0])
     # Variance of the transformed coefficient: Bonett & Wright 2000.
-    return _permuted(
-        _centred_product, first, second, math.sqrt(1 + value**2 / 2), 3, confidence, seed
-    )
+    return _permuted(_centred_product, first, second, math.sqrt(1 + value**2 / 2), 3)
 
 
-def kendall(x: Values, y: Values, *, confidence: float = CONFIDENCE, seed: int = 0) -> Correlation:
+def kendall(x: Values, y: Values) -> Correlation:
     """Kendall's tau-b, which corrects for ties. As `pearson`."""
     first, second = _pairs(x, y)
     # Variance of the transformed coefficient: Fieller, Hartley & Pearson 1957.
-    return _permuted(_tau_b, first, second, math.sqrt(0.437), 4, confidence, seed)
+    return _permuted(_tau_b, first, second, math.sqrt(0.437), 4)
 
 
 def _pairs(x: Values, y: Values) -> tuple[np.ndarray, np.ndarray]:
@@ -102,31 +94,29 @@ def _permuted(
     y: np.ndarray,
     scale: float,
     degrees: int,
-    confidence: float,
-    seed: int,
 ) -> Correlation:
-    check_confidence(confidence)
     n = x.size
     exact = n <= _MOST_EXACT
     if exact:
         orders = np.array(list(itertools.permutations(range(n))))
     else:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         orders = rng.permuted(np.tile(np.arange(n), (_RANDOM_PERMUTATIONS, 1)), axis=1)
     value = float(statistic(x, y[None])[0])
     as_far = int((np.abs(statistic(x, y[orders])) >= abs(value) - _ROUNDING).sum())
     # A random sample counts the observed order itself, or p could be 0.
     p_value = as_far / len(orders) if exact else (as_far + 1) / (len(orders) + 1)
-    interval = _fisher(value, scale, n - degrees, confidence)
-    return Correlation(value, p_value, interval.low, interval.high, n, exact)
+    low, high = _fisher(value, scale, n - degrees)
+    return Correlation(value, p_value, low, high, n, exact)
 
 
-def _fisher(value: float, scale: float, degrees: int, confidence: float) -> Estimate:
+def _fisher(value: float, scale: float, degrees: int) -> tuple[float, float]:
+    """The ends of the interval of level `CONFIDENCE`."""
     if degrees < 1 or abs(value) > 1 - _ROUNDING:
-        return Estimate(value, math.nan, math.nan)
-    half = float(stats.norm.ppf((1 + confidence) / 2)) * scale / math.sqrt(degrees)
+        return math.nan, math.nan
+    half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * scale / math.sqrt(degrees)
     centre = math.atanh(value)
-    return Estimate(value, math.tanh(centre - half), math.tanh(centre + half))
+    return math.tanh(centre - half), math.tanh(centre + half)
 
 
 def _centred_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .intervals import CONFIDENCE, Estimate, bounded_mean
+from .intervals import Estimate, bounded_mean
 from .types import Values
 
 
@@ -39,16 +39,13 @@ def pass_at_k(num_correct: Values, num_samples: Values, k: Values) -> np.ndarray
     return np.where(n - c < k, 1.0, -np.expm1(log_misses))
 
 
-def estimate_coverage(
-    num_correct: Values, num_samples: Values, num_candidates: int, *, confidence: float = CONFIDENCE
-) -> Estimate:
+def estimate_coverage(num_correct: Values, num_samples: Values, num_candidates: int) -> Estimate:
     """Mean coverage p_N over questions, with an interval over questions (`bounded_mean`).
 
     Args:
         num_correct: right samples of each question, [Q].
         num_samples: samples of each question, [Q] or one number, each >= `num_candidates`.
         num_candidates: N.
-        confidence: in (0, 1).
     """
     correct = np.atleast_1d(np.asarray(num_correct))
-    return bounded_mean(pass_at_k(correct, num_samples, num_candidates), confidence=confidence)
+    return bounded_mean(pass_at_k(correct, num_samples, num_candidates))

@@ -63,12 +63,7 @@ def estimate_epsilon(
 
 
 def exceedance(
-    epsilon: float,
-    scores: Values,
-    truths: Values,
-    *,
-    units: Values | None = None,
-    confidence: float = CONFIDENCE,
+    epsilon: float, scores: Values, truths: Values, *, units: Values | None = None
 ) -> Estimate:
     """delta: the share of units with some |score - truth| > epsilon, with its exact interval.
 
@@ -76,12 +71,12 @@ def exceedance(
 
     Args:
         epsilon: >= 0.
-        scores, truths, units, confidence: as in `estimate_epsilon`.
+        scores, truths, units: as in `estimate_epsilon`.
     """
     if not epsilon >= 0.0:
         raise ValueError(f"epsilon={epsilon}: must be >= 0")
     largest = _largest_deviations(scores, truths, units)
-    return clopper_pearson(int((largest > epsilon).sum()), largest.size, confidence=confidence)
+    return clopper_pearson(int((largest > epsilon).sum()), largest.size)
 
 
 def _largest_deviations(scores: Values, truths: Values, units: Values | None) -> np.ndarray:

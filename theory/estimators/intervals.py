@@ -94,11 +94,6 @@ def unit_codes(units: Values | Sequence[str] | None, size: int) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1]
 
 
-def unit_means(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Mean of each unit's values, f64[U]; every unit has one."""
-    return np.bincount(codes, values) / np.bincount(codes)
-
-
 def check_confidence(confidence: float) -> None:
     """Raise ValueError unless the confidence is in (0, 1)."""
     if not 0.0 < confidence < 1.0:

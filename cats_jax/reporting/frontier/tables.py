@@ -9,13 +9,18 @@ from typing import Any
 from ...errors import BadInputError
 from ...runs.folder import Run
 from ...runs.merge import check_labels, setting
-from ..groups import Group, by_dataset, groups
-from ..run_tables import COSTS, Cost, interval, unit
+from ..groups import Group, by_dataset, groups, interval
+from ..run_tables import COSTS, Cost, unit
 from ..sheets import Column, Record, Sheet, plain, share, signed, signed_span
 from .comparison import Comparison, Meeting, even_budgets
 from .controllers import Searched, compare_controllers
 from .difficulty import PILOT, ByDifficulty, mean_path_score
 from .mixtures import Mixture, mean
+
+_WHO = (
+    Column("controller", ("controller",), plain, 0, left=True),
+    Column("PRM", ("prm",), plain, 0, left=True),
+)
 
 MOST_SHARED = 0.1
 """Largest share of the test questions that may have the id and answer of a validation question.
@@ -111,10 +116,7 @@ def _families(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
 
 
 def _by_budget(
-    compared: Mapping[tuple[str, str], Comparison],
-    title: str,
-    cost: Cost,
-    notes: tuple[str, ...],
+    compared: Mapping[tuple[str, str], Comparison], title: str, cost: Cost, notes: tuple[str, ...]
 ) -> Sheet:
     axis = COSTS[cost]
     records = tuple(
@@ -123,8 +125,7 @@ def _by_budget(
         for meeting in comparison.meetings
     )
     columns = (
-        Column("controller", ("controller",), plain, 0, left=True),
-        Column("PRM", ("prm",), plain, 0, left=True),
+        *_WHO,
         Column(f"budget, {axis.title}", ("budget",), axis.text, 0),
         Column("its choice", ("own",), plain, 7, left=True),
         Column("accuracy", ("own_accuracy",), share, 3),
@@ -183,8 +184,7 @@ def _overall(compared: Mapping[tuple[str, str], Comparison], title: str, cost: C
             }
         )
     columns = (
-        Column("controller", ("controller",), plain, 0, left=True),
-        Column("PRM", ("prm",), plain, 0, left=True),
+        *_WHO,
         Column("mean lead", ("mean_lead",), signed, 1),
         Column("95 % interval", ("mean_lead_low", "mean_lead_high"), signed_span, 2),
         Column("wins/ties/losses", ("wins", "ties", "losses"), "{}/{}/{}".format, 3),

@@ -38,6 +38,7 @@ STRATEGIES = ("best_of_n", "beam")
 
 _SIMULATED_QUESTIONS = 4096
 _SIMULATED_AT_ONCE = 256
+_DIGITS = 5  # significant digits of parameters, far more than the samples determine
 _BEGIN = "<!-- table: begin (written by studies.world.models.fit_simulator) -->"
 _END = "<!-- table: end -->"
 
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         log(f"{children.node.size} samples at {np.unique(children.node).size} nodes")
         sparsities = [(prm.sparsity_total, prm.sparsity_last_layer) for prm in prms.values()]
         params = simulator_estimators.fit(children, sparsities, log)
-        simulator.save_simulator(
+        save_simulator(
             options.output,
             params,
             {"prms": list(prms), "levels": list(task.LEVELS)},
@@ -90,6 +91,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells = compare(policy, prms, params, options.compare_prms, options.compare_questions, log)
         write_report(cells, options.compare_questions, options.docs)
         log(f"wrote {options.docs / 'results' / 'simulator.md'} and its figure")
+
+
+def save_simulator(
+    path: pathlib.Path, params: simulation.SimulatorParams, axes: dict[str, list], source: dict
+) -> None:
+    """Write rounded parameters with the meaning of their axes and their origin.
+
+    Args:
+        path: file to write, overwritten if it exists.
+        params: parameters of the simulator.
+        axes: names of the axes, see `simulator.simulator_names`.
+        source: origin of the parameters, any JSON values.
+    """
+    content = {
+        "format": 2,
+        "source": source,
+        "axes": axes,
+        "parameters": _rounded(simulation.to_dict(params)),
+    }
+    # One line per parameter: the file is small, and a diff between two fits is readable.
+    lines = [f'"{name}": {json.dumps(content[name])}' for name in ("format", "source", "axes")]
+    rows = [f'"{name}": {json.dumps(v)}' for name, v in content["parameters"].items()]
+    lines.append('"parameters": {\n' + ",\n".join(rows) + "\n}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _parser() -> argparse.ArgumentParser:
