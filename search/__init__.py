@@ -21,6 +21,7 @@ from . import ranking as ranking
 from . import resampling as resampling
 from . import selection as selection
 from . import state as state
+from . import vectors as vectors
 from .aggregation import AGGREGATIONS as AGGREGATIONS
 from .aggregation import path_scores as path_scores
 from .answers import ANSWER_RULES as ANSWER_RULES
@@ -91,10 +92,12 @@ from .strategy.cats.types import Transition as Transition
 from .strategy.certainty_votes import deepconf as deepconf
 from .strategy.certainty_votes import self_certainty as self_certainty
 from .strategy.deepconf_online import deepconf_online as deepconf_online
+from .strategy.dora import dora as dora
 from .strategy.dvts import dvts as dvts
 from .strategy.early_stopping_consistency import (
     early_stopping_consistency as early_stopping_consistency,
 )
+from .strategy.ets import ets as ets
 from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
@@ -137,6 +140,8 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "particle_gibbs": particle_gibbs(),
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),
+        "dora": dora(),
+        "ets": ets(),
         "mcts": mcts(),
         "litesearch": litesearch(),
         "mctsr": mctsr(),

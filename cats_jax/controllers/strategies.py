@@ -407,6 +407,8 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "particle_gibbs": _plain(search.particle_gibbs),
         "proportional_resampling": _plain(search.proportional_resampling),
         "rebase": _plain(search.rebase),
+        "dora": _plain(search.dora),
+        "ets": _plain(search.ets),
         "mcts": _plain(search.mcts),
         "litesearch": _plain(search.litesearch),
         "mctsr": _plain(search.mctsr),
