@@ -123,7 +123,7 @@ def solve(
     num_clusters = int(clusters.max(initial=-1)) + 1
     covers = np.stack([clusters, np.arange(len(clusters))], axis=1)
     size = count + num_branches + num_clusters
-    matrix = csr_array(_constraints(edges, covers, count, num_branches, num_clusters))
+    matrix: Any = csr_array(_constraints(edges, covers, count, num_branches, num_clusters))
     cost = -program.lambdac if program.lambdac > 0 else _KEEPS_ALL
     gain = np.concatenate(
         [
@@ -132,7 +132,7 @@ def solve(
             np.full(num_clusters, program.lambdas / max(num_clusters, 1)),
         ]
     )
-    least = np.zeros(matrix.shape[0])
+    least: Any = np.zeros(matrix.shape[0])
     least[-1] = 1.0
     found = milp(
         -gain,
