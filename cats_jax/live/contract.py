@@ -55,6 +55,12 @@ def check_generation(
             found = next(filter(None, (_fault_of_sample(each, request) for each in samples)), None)
         if found is not None:
             raise _generator_error(policy, request, found)
+    if requests and requests[0].vectors:
+        vectors = (each.vector for samples in generation.samples for each in samples)
+        lengths = sorted({len(vector) for vector in vectors if vector is not None})
+        if len(lengths) > 1:
+            found = f"vectors of {lengths[0]} and of {lengths[-1]} numbers: give all one length"
+            raise _generator_error(policy, requests[0], found)
 
 
 def check_answers(
@@ -281,7 +287,8 @@ def _fault_of_vector(sample: StepSample, request: StepRequest) -> str | None:
     if not request.vectors:
         return None
     if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.ndim != 1:
-        return f"vector {found!r}: it must be a NumPy array of float32 with one axis"
+        kind = found.dtype if isinstance(found, np.ndarray) else type(found).__name__
+        return f"a vector of {kind}: it must be a NumPy array of float32 with one axis"
     if not len(found) or not np.isfinite(found).all():
         return "a vector is empty or has a number that is not finite"
     return None

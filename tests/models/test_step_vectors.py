@@ -200,6 +200,17 @@ def test_paths_with_vectors_are_not_shared_with_methods_that_read_none():
     assert len(pools) == 2
 
 
+def test_vectors_of_two_lengths_break_the_contract():
+    samples = [
+        StepSample(Step("ab", (3, 4)), "step", -1.0, vector=np.ones(length, np.float32))
+        for length in (3, 3, 4)
+    ]
+    generation = Generation([samples[:2], samples[2:]], [TokenUsage()] * 2, 0.0)
+    asked = [dataclasses.replace(ASKED, seeds=seeds) for seeds in ((1, 2), (3,))]
+    with pytest.raises(GeneratorContractError, match="vectors of 3 and of 4 numbers"):
+        check_generation(generation, asked)
+
+
 @pytest.mark.parametrize(
     "vector",
     [
