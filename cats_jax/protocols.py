@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from .errors import ScorerContractError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class StepRequest:
             `live.rewriter.Rewriter` gets such requests; it turns them into requests without a path.
         certainty: kind of token certainty that the samples must report, the same in all requests of
             a call; None for no certainty.
+        vectors: whether the samples must report vectors, the same in all requests of a call.
     """
 
     question: Question
@@ -119,6 +123,7 @@ class StepRequest:
     to_end: bool
     rewrites: bool = False
     certainty: TokenCertainty | None = None
+    vectors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +137,16 @@ class StepSample:
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
             untruncated, in nats, finite and <= 0; None if the policy was told to leave it out.
         certainties: certainty of each token, finite; None if the request did not ask for it.
+        vector: f32[H], finite, of any length H that all steps of the policy share; its angle to the
+            vectors of other steps says how alike they are in meaning. None if the request did not
+            ask for it. Samples that differ in it alone are equal.
     """
 
     step: Step
     finish: Finish
     log_prob: float | None
     certainties: tuple[float, ...] | None = None
+    vector: np.ndarray | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +272,8 @@ class ModelFacts(NamedTuple):
             only; None if it can.
         certainties: kinds of token certainty that the policy can report; strategies that read
             another one are refused.
+        vectors: whether the policy can report vectors of steps; strategies that read them are
+            refused otherwise.
         adds_tokens: steps may have tokens that were not sampled, and usage does not count them as
             `generated`.
         finished_only: the PRM is an outcome model: it reads finished answers only, and `score` is
@@ -275,6 +286,7 @@ class ModelFacts(NamedTuple):
     reads_system: bool = False
     whole_only: str | None = None
     certainties: frozenset[str] = frozenset()
+    vectors: bool = False
     adds_tokens: bool = False
     finished_only: bool = False
     note: str | None = None

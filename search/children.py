@@ -61,6 +61,7 @@ def padded_expansion(
     log_prob: Any = 0.0,
     num_tokens: Any = 1,
     certainty: Any = None,
+    vector: Any = None,
 ) -> Expansion:
     """An expansion of C children, from lists or NumPy arrays on the host; padding follows.
 
@@ -71,6 +72,7 @@ def padded_expansion(
         score, done, answer, valid, text, log_prob, num_tokens: fields of `Expansion`, each [C] or
             one value for all children. By default no two texts are equal.
         certainty: the same, for strategies that read it; None for others.
+        vector: f32[C, D], for strategies that read it; None for others.
 
     Raises:
         ValueError: more children than rows, parents that do not ascend, or a field of another
@@ -91,10 +93,10 @@ def padded_expansion(
         rows[:count] = given
         return jnp.asarray(rows)
 
-    def padded(leaf: Any) -> Array:
+    def padded(leaf: Any, name: str = "embedding") -> Array:
         given = np.asarray(leaf)
         if given.shape[:1] != (count,):
-            raise ValueError(f"`embedding` has shape {given.shape}, expected ({count}, ...)")
+            raise ValueError(f"`{name}` has shape {given.shape}, expected ({count}, ...)")
         more = np.zeros((capacity - count, *given.shape[1:]), given.dtype)
         return jnp.asarray(np.concatenate([given, more]))
 
@@ -109,4 +111,5 @@ def padded_expansion(
         num_tokens=column("num_tokens", num_tokens, np.int32),
         embedding=jax.tree.map(padded, embedding),
         certainty=None if certainty is None else column("certainty", certainty, np.float32),
+        vector=None if vector is None else padded(np.asarray(vector, np.float32), "vector"),
     )

@@ -103,9 +103,10 @@ def check_expansion(
         bool(np.all(np.isfinite(log_prob)) and np.all(log_prob <= 0)),
         "a log-probability is positive or not finite",
     )
-    if expansion.certainty is not None:
-        finite = np.isfinite(np.asarray(expansion.certainty)[valid])
-        _require(bool(np.all(finite)), "the certainty of a valid row is not finite")
+    for fact in ("certainty", "vector"):
+        if getattr(expansion, fact) is not None:
+            finite = np.isfinite(np.asarray(getattr(expansion, fact))[valid])
+            _require(bool(np.all(finite)), f"the {fact} of a valid row is not finite")
     _require(bool(np.all(row["num_tokens"] >= 0)), "a number of tokens is negative")
     _require(bool(np.all(row["text"][valid] >= 0)), "a valid row has no text id")
     _require(bool(np.all(row["answer"] >= -1)), "an answer class is below -1")

@@ -144,6 +144,8 @@ class Strategy:
         needs_calibration: the method reads `state.context.calibration`.
         needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
             report log-probabilities then fails with this reason.
+        needs_vectors: the method reads `Paths.vector`, see `search.vectors`. A policy that reports
+            no vectors is refused before the search. False: paths have no vectors.
         rewriting: how the policy rewrites a finished answer: a name or a .yaml file of prompts,
             which the host reads, see `cats_jax.specs.rewriting`. The method may then put finished
             paths into the frontier again, with `done` False and depth 0. A child of such a path is
@@ -177,6 +179,7 @@ class Strategy:
     weights_paths: bool = False
     needs_calibration: bool = False
     needs_log_probs: bool = False
+    needs_vectors: bool = False
     rewriting: str | None = None
     certainty: Certainty | None = None
     config: Any = None

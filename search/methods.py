@@ -11,10 +11,12 @@ from .strategy.ab_mcts_a import ab_mcts_a as ab_mcts_a
 from .strategy.certainty_votes import deepconf as deepconf
 from .strategy.certainty_votes import self_certainty as self_certainty
 from .strategy.deepconf_online import deepconf_online as deepconf_online
+from .strategy.dora import dora as dora
 from .strategy.dvts import dvts as dvts
 from .strategy.early_stopping_consistency import (
     early_stopping_consistency as early_stopping_consistency,
 )
+from .strategy.ets import ets as ets
 from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
@@ -49,6 +51,8 @@ DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
         "particle_gibbs": particle_gibbs(),
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),
+        "dora": dora(),
+        "ets": ets(),
         "mcts": mcts(),
         "litesearch": litesearch(),
         "mctsr": mctsr(),

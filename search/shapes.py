@@ -1,7 +1,7 @@
 """Checks of the shapes and dtypes that strategies and expand functions give to a tick.
 
 The checks run while the tick is traced; they cost nothing in the compiled program. The checks of
-values are in `check_expand`.
+values are in `expand_contract`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from .types import Expansion, Request
+from .vectors import VECTOR_SIZE
 
 REQUEST_DTYPES: Mapping[str, Any] = MappingProxyType(
     {
@@ -101,6 +102,10 @@ def check_expansion_shapes(expansion: Expansion, embedding: Any, num_rows: int) 
     _check_embedding("expansion", expansion.embedding, embedding, num_rows)
     if expansion.certainty is not None:
         _check_fields("expansion", expansion, {"certainty": jnp.float32}, num_rows)
+    if expansion.vector is not None:
+        where = "expansion.vector"
+        chex.assert_shape(expansion.vector, (num_rows, VECTOR_SIZE), custom_message=where)
+        chex.assert_type(expansion.vector, jnp.float32, custom_message=where)
 
 
 def _check_embedding(name: str, embedding: Any, parents: Any, num_rows: int) -> None:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .interface import Strategy
 from .types import Context, Paths, SearchState
+from .vectors import VECTOR_SIZE
 
 MAX_CANDIDATES = 256
 """Largest N. The arrays are padded to at most this many candidates."""
@@ -78,8 +79,8 @@ def init(
     if budget is None:
         budget = num_candidates * max_depth
 
-    certain = strategy.certainty is not None
-    empty_frontier = empty_paths(frontier_capacity, depth_capacity, root, certain=certain)
+    read = {"certain": strategy.certainty is not None, "with_vectors": strategy.needs_vectors}
+    empty_frontier = empty_paths(frontier_capacity, depth_capacity, root, **read)
     frontier = empty_frontier.replace(
         valid=empty_frontier.valid.at[0].set(True),
         weight=empty_frontier.weight.at[0].set(1.0),
@@ -89,7 +90,7 @@ def init(
     )
     state = SearchState(
         frontier=frontier,
-        pool=empty_paths(capacity, depth_capacity, root, certain=certain),
+        pool=empty_paths(capacity, depth_capacity, root, **read),
         finished=empty_frontier,
         num_candidates=_int32(num_candidates),
         width=_int32(width),
@@ -131,10 +132,22 @@ def count(paths: Paths) -> Int[Array, ""]:
     return jnp.sum(paths.valid, dtype=jnp.int32)
 
 
-def empty_paths(capacity: int, depth_capacity: int, root: Any, *, certain: bool = False) -> Paths:
+def empty_paths(
+    capacity: int,
+    depth_capacity: int,
+    root: Any,
+    *,
+    certain: bool = False,
+    with_vectors: bool = False,
+) -> Paths:
     """Padding: `capacity` rows that are not valid.
 
-    `root` gives the embedding's structure; `certain` says whether paths have a certainty.
+    Args:
+        capacity: number of rows.
+        depth_capacity: `T`.
+        root: gives the structure of the embedding.
+        certain: whether paths have a certainty.
+        with_vectors: whether paths have a vector.
     """
     return Paths(
         valid=jnp.zeros((capacity,), bool),
@@ -153,6 +166,7 @@ def empty_paths(capacity: int, depth_capacity: int, root: Any, *, certain: bool 
             lambda leaf: jnp.zeros((capacity, *jnp.shape(leaf)), jnp.asarray(leaf).dtype), root
         ),
         certainty=jnp.zeros((capacity,), jnp.float32) if certain else None,
+        vector=jnp.zeros((capacity, VECTOR_SIZE), jnp.float32) if with_vectors else None,
     )
 
 

@@ -105,16 +105,10 @@ def commit(
     Raises:
         AssertionError: a field of the expansion has a wrong shape or dtype, or it has more rows
             than the pool; or the strategy changes its memory's structure, or reads a certainty
-            that the expansion does not have.
+            or vectors that the expansion does not have.
     """
     check_expansion_shapes(expansion, state.frontier.embedding, expansion.valid.shape[0])
-    if strategy.certainty is None:
-        expansion = expansion.replace(certainty=None)
-    elif expansion.certainty is None:
-        raise AssertionError(
-            f"strategy {strategy.name!r} reads the certainty of paths, which this expand function "
-            "does not report: set Expansion.certainty, or take another strategy"
-        )
+    expansion = _with_facts(expansion, strategy)
     chex.assert_axis_dimension_lteq(
         expansion.valid, 0, state.pool.valid.shape[0], custom_message="rows of the expansion"
     )
@@ -146,6 +140,22 @@ def commit(
         report=_report(seen, plan, strategy, base_phase),
     )
     return select(active, after, state), output
+
+
+def _with_facts(expansion: Expansion, strategy: Strategy) -> Expansion:
+    """The expansion with those facts of the policy that the strategy reads, and no others."""
+    for fact, read, what in (
+        ("certainty", strategy.certainty is not None, "the certainty of paths"),
+        ("vector", strategy.needs_vectors, "vectors of steps"),
+    ):
+        if not read:
+            expansion = expansion.replace(**{fact: None})
+        elif getattr(expansion, fact) is None:
+            raise AssertionError(
+                f"strategy {strategy.name!r} reads {what}, which this expand function does not "
+                f"report: set Expansion.{fact}, or take another strategy"
+            )
+    return expansion
 
 
 def _report(state: SearchState, plan: Plan, strategy: Strategy, base_phase: bool | None) -> Any:
@@ -200,6 +210,7 @@ def _append_children(
         weight=frontier.weight[parent],
         embedding=child.embedding,
         certainty=child.certainty,
+        vector=child.vector,
     )
     return where_rows(is_child, children, pool)
 
@@ -235,4 +246,10 @@ def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[
 def _blank_like(paths: Paths) -> Paths:
     capacity, depth_capacity = paths.step_scores.shape
     root = jax.tree.map(lambda leaf: leaf[0], paths.embedding)
-    return empty_paths(capacity, depth_capacity, root, certain=paths.certainty is not None)
+    return empty_paths(
+        capacity,
+        depth_capacity,
+        root,
+        certain=paths.certainty is not None,
+        with_vectors=paths.vector is not None,
+    )

@@ -18,6 +18,7 @@ from .interface import Strategy, answer, scoring_ends
 from .loop import Recorder, Tick, rollout
 from .state import init, is_terminal
 from .types import Context, Expansion, Request, SearchState
+from .vectors import VECTOR_SIZE
 
 CAPACITY = 8
 MAX_DEPTH = 3
@@ -306,4 +307,5 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         num_tokens=jnp.ones((CAPACITY,), jnp.int32),
         embedding=jnp.where(valid & done, -1, 1) * jnp.arange(1, CAPACITY + 1, dtype=jnp.int32),
         certainty=jax.random.uniform(jax.random.fold_in(key, 4), (CAPACITY,)),
+        vector=jax.random.normal(jax.random.fold_in(key, 5), (CAPACITY, VECTOR_SIZE)),
     )

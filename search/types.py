@@ -1,8 +1,9 @@
 """The pytrees of one search: fixed shapes, padded, one question; `jax.vmap` batches them.
 
 `N` is a capacity (of the pool, the frontier or an expansion; they may differ), `T` the depth
-capacity, `M` the strategy's memory, `E` any pytree whose leaves have a leading `[N]`. Padding rows
-have `valid` False and hold the values of `state.empty_paths`; no result may depend on them.
+capacity, `D` is `vectors.VECTOR_SIZE`, `M` the strategy's memory, `E` any pytree whose leaves have
+a leading `[N]`. Padding rows have `valid` False and hold the values of `state.empty_paths`; no
+result may depend on them.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Paths(struct.PyTreeNode):
     weight: jax.Array  # f32[N]; 1 unless a strategy sets another
     embedding: Any  # E[N, ...]; a candidate's id on the host, a latent in the simulator
     certainty: Any = None  # f32[N]; of the whole path; None unless the strategy reads it
+    vector: Any = None  # f32[N, D]; of the newest step; None unless the strategy reads it
 
 
 class SearchState(struct.PyTreeNode):
@@ -112,6 +114,7 @@ class Expansion(struct.PyTreeNode):
     num_tokens: jax.Array  # i32[N]
     embedding: Any  # E[N, ...]
     certainty: Any = None  # f32[N]; of the child's whole path, see `Strategy.certainty`; or None
+    vector: Any = None  # f32[N, D]; of the step, see `vectors`; or None
 
 
 class Plan(struct.PyTreeNode):

@@ -133,6 +133,8 @@ _WORLD = {
         "vg_search",
         "lookahead",
         "rebase",
+        "dora",
+        "ets",
         "particle_filtering",
         "particle_gibbs",
         "mcts",

@@ -59,7 +59,7 @@ def solve(
         recipe: recipe whose models, limits and calibration are used; its first strategy, N, PRM and
             seed are the defaults. The options below replace its values, except those of models.
         strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, step_level_beam,
-            vg_search, lookahead, rebase, particle_filtering, particle_gibbs,
+            vg_search, lookahead, rebase, dora, ets, particle_filtering, particle_gibbs,
             proportional_resampling, mcts, litesearch, speculative_rejection, sequential_halving,
             adaptive_consistency, early_stopping_consistency, self_certainty, deepconf,
             deepconf_online, sequential_best_of_n, cats or cats_random; or a function of your own as

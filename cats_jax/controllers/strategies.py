@@ -417,6 +417,8 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "particle_gibbs": _plain(search.methods.particle_gibbs),
         "proportional_resampling": _plain(search.methods.proportional_resampling),
         "rebase": _plain(search.methods.rebase),
+        "dora": _plain(search.methods.dora),
+        "ets": _plain(search.methods.ets),
         "mcts": _plain(search.methods.mcts),
         "litesearch": _plain(search.methods.litesearch),
         "mctsr": _plain(search.methods.mctsr),

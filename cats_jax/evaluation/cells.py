@@ -11,7 +11,12 @@ import search
 
 from ..controllers.strategies import build_strategy
 from ..errors import BadInputError
-from ..live.arguments import check_outcome_model, check_width, missing_certainty
+from ..live.arguments import (
+    check_outcome_model,
+    check_width,
+    missing_certainty,
+    missing_vectors,
+)
 from ..models.source import is_outcome_model, thought_tokens
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
@@ -75,7 +80,7 @@ def pool_name(strategy: search.Strategy, seed: int) -> str | None:
     if not strategy.keeps_all_paths or strategy.width(256) != 256:
         return None
     certainty = strategy.certainty and strategy.certainty.token
-    return f"seed {seed}, {strategy.sampling}, {certainty}"
+    return f"seed {seed}, {strategy.sampling}, {certainty}, {strategy.needs_vectors}"
 
 
 def grid(recipe: Recipe) -> tuple[Cell, ...]:
@@ -111,6 +116,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                     load_rewriting(strategy.rewriting)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             _check_certainty(spec.label, strategy, recipe.policy)
+            _check_vectors(spec.label, strategy, recipe.policy)
             _check_confidence(prm, recipe.policy)
             once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
@@ -224,6 +230,13 @@ def _check_certainty(label: str, strategy: search.Strategy, policy: PolicySpec) 
     reported = () if thought_tokens(policy) else policy.certainties
     if reported is not None and wanted not in reported:
         raise BadInputError(missing_certainty(label, wanted, reported))
+
+
+def _check_vectors(label: str, strategy: search.Strategy, policy: PolicySpec) -> None:
+    """Raise BadInputError if a search reads vectors of steps that its policy can't report."""
+    # A thought has tokens that were put in.
+    if strategy.needs_vectors and (thought_tokens(policy) or policy.vectors is False):
+        raise BadInputError(missing_vectors(label))
 
 
 def _missing_log_probs(policy: PolicySpec, way_out: str) -> str | None:

@@ -345,7 +345,7 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
 
     Raises:
         BadInputError: the bank is of other models, or the recipe has limits that a replay lacks,
-            or a strategy that reads the certainty of paths.
+            or a strategy that reads the certainty of paths or vectors of steps.
     """
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
@@ -361,11 +361,15 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
             "which is what a replay has"
         )
     for cell in evaluation.cells:
-        if cell.strategy.certainty is not None:
-            raise BadInputError(
-                f"strategy {cell.spec.label!r} reads the certainty of paths, which no step bank "
-                "has: leave --bank out, or take another strategy"
-            )
+        for read, what in (
+            (cell.strategy.certainty is not None, "reads the certainty of paths"),
+            (cell.strategy.needs_vectors, "compares steps by the policy's hidden states"),
+        ):
+            if read:
+                raise BadInputError(
+                    f"strategy {cell.spec.label!r} {what}, which no step bank has: leave --bank "
+                    "out, or take another strategy"
+                )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
     return evaluation, ReplayRunner(bank)

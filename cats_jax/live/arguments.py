@@ -82,6 +82,21 @@ def missing_certainty(label: str, wanted: str, reported: Collection[str]) -> str
     )
 
 
+def check_vectors(strategy: search.Strategy, label: str, policy: StepGenerator) -> None:
+    """Raise BadInputError if a strategy reads vectors of steps that a policy can't report."""
+    if strategy.needs_vectors and not facts_of(policy).vectors:
+        raise BadInputError(missing_vectors(label))
+
+
+def missing_vectors(label: str) -> str:
+    """The message for a strategy that reads vectors which its policy can't report."""
+    return (
+        f"strategy {label!r} compares steps by the policy's hidden states, which the policy does "
+        "not report: take backend: hf and a format without thinking, or another strategy, such as "
+        "rebase"
+    )
+
+
 def check_outcome_model(strategy: search.Strategy, label: str, model: str) -> None:
     """Raise BadInputError if a strategy needs scores that an outcome model can't give.
 

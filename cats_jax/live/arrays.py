@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from search.vectors import VECTOR_SIZE
+
 from . import ticks
 
 
@@ -28,8 +30,8 @@ def slot_mask(indices: Collection[int], size: int) -> np.ndarray:
     return mask
 
 
-def blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
-    """The fields of an expansion `[slots, capacity]` without a candidate."""
+def blank_expansion(slots: int, capacity: int, vectors: bool) -> dict[str, Any]:
+    """The fields of an expansion `[slots, capacity]` without a candidate, with vectors or not."""
     shape = (slots, capacity)
     return {
         "valid": np.zeros(shape, bool),
@@ -41,5 +43,6 @@ def blank_expansion(slots: int, capacity: int) -> dict[str, Any]:
         "log_prob": np.zeros(shape, np.float32),
         "num_tokens": np.zeros(shape, np.int32),
         "certainty": np.zeros(shape, np.float32),
+        "vector": np.zeros((*shape, VECTOR_SIZE), np.float32) if vectors else None,
         "embedding": np.zeros(shape, np.int32),
     }

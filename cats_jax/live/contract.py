@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeGuard, get_args
 
+import numpy as np
+
 from ..errors import GeneratorContractError, ScorerContractError
 from ..protocols import (
     AnswerGeneration,
@@ -53,6 +55,12 @@ def check_generation(
             found = next(filter(None, (_fault_of_sample(each, request) for each in samples)), None)
         if found is not None:
             raise _generator_error(policy, request, found)
+    if requests and requests[0].vectors:
+        vectors = (each.vector for samples in generation.samples for each in samples)
+        lengths = sorted({len(vector) for vector in vectors if vector is not None})
+        if len(lengths) > 1:
+            found = f"vectors of {lengths[0]} and of {lengths[-1]} numbers: give all one length"
+            raise _generator_error(policy, requests[0], found)
 
 
 def check_answers(
@@ -260,7 +268,9 @@ def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
         return f"token id {wrong!r}: token_ids must be integers >= 0"
     if log_prob is not None and (not _is_number(log_prob) or not -math.inf < log_prob <= _ROUNDING):
         return f"log-probability {log_prob!r}: it must be finite and at most 0, or None"
-    return None if request.certainty is None else _fault_of_certainties(sample)
+    return _fault_of_vector(sample, request) or (
+        None if request.certainty is None else _fault_of_certainties(sample)
+    )
 
 
 def _fault_of_certainties(sample: StepSample) -> str | None:
@@ -269,6 +279,18 @@ def _fault_of_certainties(sample: StepSample) -> str | None:
         return f"{_size(found, 'certainties')} for {tokens} tokens: return one per token"
     if not all(_is_number(each) and math.isfinite(each) for each in found):
         return "a certainty is not a finite number"
+    return None
+
+
+def _fault_of_vector(sample: StepSample, request: StepRequest) -> str | None:
+    found = sample.vector
+    if not request.vectors:
+        return None
+    if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.ndim != 1:
+        kind = found.dtype if isinstance(found, np.ndarray) else type(found).__name__
+        return f"a vector of {kind}: it must be a NumPy array of float32 with one axis"
+    if not len(found) or not np.isfinite(found).all():
+        return "a vector is empty or has a number that is not finite"
     return None
 
 

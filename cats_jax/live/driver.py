@@ -63,7 +63,9 @@ class SearchBatch:
         self._finish = finish
         self._slots: list[Slot | None] = [None] * slots
         self._states = SlotStates(settings, params, slots, timings)
-        self._expander = Expander(policy, scorer, slots, settings.capacity)
+        self._expander = Expander(
+            policy, scorer, slots, settings.capacity, vectors=settings.strategy.needs_vectors
+        )
         self._accounts = Accounts(timings, policy, scorer)
 
     def run(self) -> None:
@@ -125,8 +127,9 @@ class SearchBatch:
                 job = self._waiting.popleft()
                 tree = SearchTree(job.question, self._grader)
                 reads_log_probs = self._settings.reads_log_probs(job.inputs)
-                certainty = self._settings.strategy.certainty
-                self._slots[index] = Slot(index, job, tree, reads_log_probs, certainty)
+                strategy = self._settings.strategy
+                read = reads_log_probs, strategy.certainty, strategy.needs_vectors
+                self._slots[index] = Slot(index, job, tree, *read)
                 opened[index] = job.inputs
         self._states.open(opened)
 

@@ -41,12 +41,19 @@ class Expander:
         scorer: its PRM, or None if the strategy reads no scores.
         slots: B, number of slots.
         capacity: number of rows of an expansion.
+        vectors: whether the strategy reads vectors.
     """
 
     def __init__(
-        self, policy: StepGenerator, scorer: StepScorer | None, slots: int, capacity: int
+        self,
+        policy: StepGenerator,
+        scorer: StepScorer | None,
+        slots: int,
+        capacity: int,
+        *,
+        vectors: bool = False,
     ) -> None:
-        self._shape = slots, capacity
+        self._shape = slots, capacity, vectors
         self._policy = PolicyCalls(policy, slots)
         self._prm = None if scorer is None else PRMCalls(scorer, slots)
         self._models: list[PolicyCalls | PRMCalls] = [self._policy]

@@ -15,16 +15,21 @@ from .path_certainty import path_certainty
 from .pending_requests import PendingRequest
 from .results import Candidate
 from .slots import Slot
+from .step_vectors import projected
 
 
 @dataclass(frozen=True, slots=True)
 class NewCandidate:
-    """A sampled candidate, its slot, its row of the expansion, and its parent's frontier slot."""
+    """A sampled candidate, its slot, its row of the expansion, and its parent's frontier slot.
+
+    `vector` is that of its step, if its search reads vectors.
+    """
 
     slot: Slot
     row: int
     parent_slot: int
     candidate: Candidate
+    vector: np.ndarray | None = None
 
 
 @dataclass(slots=True)
@@ -56,7 +61,9 @@ class NewCandidates:
                 candidate = slot.tree.add(
                     asked.parent, sample, step=slot.step, phase=slot.phase, pool_row=pool_row
                 )
-                new = NewCandidate(slot, next(rows[slot.index]), asked.parent_slot, candidate)
+                vector = sample.vector if slot.reads_vectors else None
+                row = next(rows[slot.index])
+                new = NewCandidate(slot, row, asked.parent_slot, candidate, vector)
                 self.candidates.append(new)
                 asks = asked.scored or (asked.score_ends and candidate.done)
                 if candidate.invalid is None and asks:
@@ -85,6 +92,8 @@ class NewCandidates:
             if slot.certainty is not None:
                 tokens = slot.tree.token_certainties(candidate.id)
                 arrays["certainty"][at] = path_certainty(tokens, slot.certainty)
+            if new.vector is not None:
+                arrays["vector"][at] = projected(new.vector)
             arrays["embedding"][at] = candidate.id
 
 

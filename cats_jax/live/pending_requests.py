@@ -69,6 +69,7 @@ def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingReq
             to_end=bool(request.to_end[at]),
             rewrites=slot.tree.is_finished(parent),
             certainty=certainty,
+            vectors=slot.reads_vectors,
         )
         yield PendingRequest(
             slot=slot,

@@ -30,6 +30,7 @@ from .arguments import (
     check_policy,
     check_questions,
     check_scorer,
+    check_vectors,
     check_width,
 )
 from .driver import SearchBatch
@@ -113,9 +114,9 @@ class Searcher:
 
         Raises:
             BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
-                the strategy reads a calibration that is missing, or a certainty that the policy
-                does not report; or it reads scores of unfinished paths and the scorer is an outcome
-                model.
+                the strategy reads a calibration that is missing, or a certainty or vectors that the
+                policy does not report; or it reads scores of unfinished paths and the scorer is an
+                outcome model.
 
         Warns:
             UserWarning: a controller was not trained with these models.
@@ -140,6 +141,7 @@ class Searcher:
                 raise BadInputError(f"{name}={value!r}: must be a number >= 0")
         check_width(strategy, strategy.name, num_candidates)
         check_certainty(strategy, strategy.name, policy)
+        check_vectors(strategy, strategy.name, policy)
         if budget is not None and (not isinstance(budget, Integral) or budget < 1):
             raise BadInputError(
                 f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"

@@ -26,6 +26,7 @@ class Slot:
         tree: its search tree.
         reads_log_probs: whether its search reads log-probabilities of the policy.
         certainty: certainty of paths that its search reads, or None.
+        reads_vectors: whether its search reads vectors of steps.
         records: what the recorder returned for each tick.
         step, phase: completed reasoning steps, and ticks within the one in progress.
         used: rows of the step's pool in use.
@@ -41,6 +42,7 @@ class Slot:
     tree: SearchTree
     reads_log_probs: bool
     certainty: search.certainty.Certainty | None = None
+    reads_vectors: bool = False
     records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0

@@ -37,6 +37,8 @@ _KNOWN = {
     "particle_gibbs": Appearance("particle Gibbs", "#14586b", "d", "--"),
     "proportional_resampling": Appearance("proportional resampling", "#5b8f95", "x", ":"),
     "rebase": Appearance("REBASE", "#9a6d1d", "H", "-."),
+    "dora": Appearance("DORA", "#6b4a12", "<", ":"),
+    "ets": Appearance("ETS", "#c07f2c", ">", "--"),
     "mcts": Appearance("MCTS", "#7a4fa3", "v", "-."),
     "litesearch": Appearance("LiteSearch", "#5f3f8f", "2", "--"),
     "adaptive_consistency": Appearance("adaptive consistency", "#3f6fb5", "p", "--"),

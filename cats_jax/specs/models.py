@@ -274,6 +274,15 @@ class PolicySpec(ModelSpec):
         return {"hf": TOKEN_CERTAINTIES, "vllm": ("top",)}.get(_kind(self.backend), ())
 
     @property
+    def vectors(self) -> bool | None:
+        """Whether the engine reports vectors of steps; None if that is not known yet."""
+        if self.chat:
+            return False
+        if is_function_name(self.path) or self.backend == "auto":
+            return None
+        return self.backend == "hf"
+
+    @property
     def name(self) -> str:
         """As `ModelSpec.name`; for a chat endpoint the last part of its model's name."""
         return pathlib.Path(str(self.served_name)).name if self.chat else super().name

@@ -21,6 +21,7 @@ from ..children import children_of
 from ..loop import ExpandFn
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
+from ..vectors import VECTOR_SIZE
 from .draws import absorb, branch, normal, power_law, power_law_log_prob, uniform, words
 from .types import Latent, QuestionModel, SamplingTables, ScoreTables
 
@@ -115,7 +116,17 @@ def expand(
         ),
         # The simulator has no tokens. The newest step's likelihood stands in for the path's.
         certainty=jnp.where(valid, jnp.exp(log_prob / tokens.astype(jnp.float32)), 0.0),
+        vector=_vectors(seed, valid),
     )
+
+
+def _vectors(seed: UInt32[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, "N D"]:
+    """Unrelated directions for unequal steps: the simulator has no hidden states."""
+    shape = (seed.shape[0], VECTOR_SIZE)
+    numbers = jnp.broadcast_to(jnp.arange(VECTOR_SIZE, dtype=jnp.uint32), shape)
+    states = jnp.broadcast_to(branch(seed, 13)[:, None], shape)
+    draws = uniform(absorb(states, numbers), 0)
+    return jnp.where(valid[:, None], 2.0 * draws - 1.0, 0.0)
 
 
 class _Nodes(NamedTuple):

@@ -124,3 +124,9 @@ class Iterations(struct.PyTreeNode):
     # [T, S]; the frontier at each depth of this iteration, without step scores. Slot 0 holds the
     # reference's path at every depth that it reaches and the search has not overwritten.
     trail: Paths
+
+
+class Ancestors(struct.PyTreeNode):
+    """The memory of ETS."""
+
+    slot: jax.Array  # i32[S, T]; frontier slot of the ancestor at each depth; -1 from the own depth

@@ -262,6 +262,7 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
         ({"max_tokens": 99}, "max_tokens has no meaning with --bank"),
         ({"max_depth": 10}, r"max_depth=10: step bank .* was collected with 6"),
         ({"strategies": ["deepconf"]}, "'deepconf' reads the certainty of paths, which no step"),
+        ({"strategies": ["dora"]}, "'dora' compares steps by the policy's hidden states, which no"),
     ):
         with pytest.raises(BadInputError, match=message):
             replayed(prepared(**changes), folder)

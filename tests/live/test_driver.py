@@ -555,6 +555,7 @@ class Replay:
 
     name = "replay"
     certainties = ("top",)
+    vectors = True
     num_parameters = 1
     sparsity_total = 0.0
     sparsity_last_layer = 0.0
@@ -586,7 +587,7 @@ class Replay:
         finish = "end" if tick.done[row] else "step"
         finish = finish if tick.valid[row] else "context"
         certainties = (float(tick.certainty[row]),) * len(step.token_ids)
-        return StepSample(step, finish, float(tick.log_prob[row]), certainties)
+        return StepSample(step, finish, float(tick.log_prob[row]), certainties, tick.vector[row])
 
     def score(self, questions, paths) -> Scoring:
         assert len(paths) == len(self._scores)
@@ -610,6 +611,7 @@ class Replay:
         "speculative_rejection",
         "sequential_halving",
         "deepconf_online",
+        "ets",
         "cats_random",
         "sequential_best_of_n",
     ],

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 
 from cats_jax.errors import BadInputError
 from cats_jax.live.searcher import Searcher
@@ -18,6 +19,7 @@ class LetterPolicy:
     name = "letters"
     num_parameters = 1000
     certainties = ("top", "all")
+    vectors = True
 
     def __init__(self, invalid_percent: int = 0, longest: int = 5) -> None:
         self.invalid_percent = invalid_percent
@@ -43,16 +45,20 @@ class LetterPolicy:
             finish = ("step", "length", "context")[seed % 3]
             text = "  " if finish == "step" else "cut off"
             finish = "end" if finish == "step" and request.to_end else finish
-            return StepSample(Step(text, (1, 2)), finish, -1.0, (0.0, 0.0))
+            return StepSample(Step(text, (1, 2)), finish, -1.0, (0.0, 0.0), _vector(0))
         depth = len(request.path)
         ends = request.to_end or depth + 1 >= self.longest or (depth >= 1 and seed % 3 == 0)
         letter = "abcde"[seed % (2 if request.temperature < 0.7 else 5)]
         text = f"{letter} \\boxed{{{seed % 4}}}" if ends else letter
         finish, certainties = "end" if ends else "step", (float(seed % 7), 3.0)
-        return StepSample(Step(text, (seed % 7, 3)), finish, -0.5, certainties)
+        return StepSample(Step(text, (seed % 7, 3)), finish, -0.5, certainties, _vector(seed))
 
     def keep_only(self, question, paths) -> None:
         self.live[question.id] = list(paths)
+
+
+def _vector(seed: int) -> np.ndarray:
+    return np.array([1.0, seed % 3, 0.0], np.float32)
 
 
 class HashScorer:

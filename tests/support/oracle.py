@@ -18,7 +18,7 @@ NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate
 _RESAMPLED = ("particle_filtering", "proportional_resampling")
 _WHOLE = ("majority", "best_of_n", "speculative_rejection", "sequential_halving")
 _STAGED = ("early_stopping_consistency", "deepconf_online")
-_WIDE = (*_WHOLE, "rebase", "litesearch", *_STAGED, *_RESAMPLED)
+_WIDE = (*_WHOLE, "rebase", "dora", "litesearch", *_STAGED, *_RESAMPLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,10 @@ class Rules:
 
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
-            particle_gibbs, step_level_beam, vg_search, lookahead, rebase, speculative_rejection,
-            mcts, litesearch, cats, adaptive_consistency, sequential_best_of_n,
-            early_stopping_consistency, deepconf_online or sequential_halving.
+            particle_gibbs, step_level_beam, vg_search, lookahead, rebase, dora,
+            speculative_rejection, mcts, litesearch, cats, adaptive_consistency,
+            sequential_best_of_n, early_stopping_consistency, deepconf_online or
+            sequential_halving.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
         expansion: width K = max(1, N // expansion) where the kind has one (MCTS: its branching;
@@ -223,6 +224,7 @@ def first_state(
         "text": -1,
         "weight": 1.0,
         "certainty": 0.0,
+        "vector": (0.0,) * 3,
         "embedding": root,
         "line": [],  # the path after each of its steps
     }
@@ -337,6 +339,7 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "text": sample["text"],
                 "weight": parent["weight"],
                 "certainty": sample["certainty"],
+                "vector": sample["vector"],
                 "embedding": sample["embedding"],
             }
             child["line"] = [*parent["line"], child]
@@ -534,6 +537,8 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
         return systematic_resample(world.offset(tick), scores, places)
     if rules.kind == "rebase":
         return rebase(scores, places)
+    if rules.kind == "dora":
+        return dora(scores, [path["vector"] for path in state["frontier"]], places)
     if rules.kind in ("particle_filtering", "particle_gibbs"):
         return _resample(rules, world, tick, state)
     return [min(rules.num_base, candidates)] * slots
@@ -605,6 +610,27 @@ def rebase(scores: Sequence[float], places: int) -> list[int]:
         children[row] = min(math.ceil(places * share * (1 - 1e-5)), places)
         places -= children[row]
     return children
+
+
+def dora(scores: Sequence[float], vectors: Sequence[Sequence[float]], places: int) -> list[int]:
+    """Children of each path: equations 10 to 13, and the published repair of their sum."""
+
+    def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+        norms = [max(math.sqrt(sum(x * x for x in each)), 1e-12) for each in (a, b)]
+        return sum(x * y for x, y in zip(a, b, strict=True)) / math.prod(norms)
+
+    weights = [math.exp(score / 0.1) for score in scores]
+    unique = []
+    for row, vector in enumerate(vectors):
+        affinities = [math.exp(cosine(vector, other) / 0.01) for other in vectors]
+        unique.append(affinities[row] / sum(affinities))
+    shares = [weight * own for weight, own in zip(weights, unique, strict=True)]
+    # Halves are exact in the publication's float64 up to rounding.
+    numbers = [round(round(places * share / sum(shares), 9)) for share in shares]
+    copies = [row for row, number in enumerate(numbers) for _ in range(number)]
+    if len(copies) != places:
+        copies = (copies * (places // len(copies) + 1))[:places]
+    return [copies.count(row) for row in range(len(scores))]
 
 
 def systematic_resample(offset: float, weights: Sequence[float], total: int) -> list[int]:

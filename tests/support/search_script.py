@@ -27,6 +27,9 @@ MAX_ROUNDS = 3  # and of those with one more to ask in, two
 SCRIPTED_TICKS = (1 + MAX_ROUNDS) * DEPTH_CAPACITY
 MAX_TICKS = CAPACITY * DEPTH_CAPACITY  # of methods that write one path after the other
 ROOT = {"id": np.int32(5), "latent": np.zeros((2,), np.float32)}
+# Of texts 0 to 3: the first two have the cosine .98, others are at right angles.
+VECTORS = np.array([(1.0, 0.0, 0.0), (1.0, 0.203, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 2.0)])
+PADDED_VECTORS = np.pad(VECTORS, ((0, 0), (0, search.vectors.VECTOR_SIZE - 3))).astype(np.float32)
 
 ACTIONS = (
     (2, 1, 0.5, 1.0, 0),  # the first action is not always legal
@@ -211,6 +214,7 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
         log_prob=fill(table.log_prob, jnp.nan, 0.0),
         num_tokens=fill(table.num_tokens, -1, 0),
         certainty=fill(-table.log_prob, jnp.nan, 0.0),
+        vector=fill(jnp.asarray(PADDED_VECTORS)[table.text], jnp.nan, 0.0),
         embedding={
             "id": fill((number * 7 + 31 * tick + rows + 1) % 10007, -1, 0),
             "latent": fill(latent + table.score[:, None] * signs, jnp.nan, 0.0),
@@ -252,6 +256,7 @@ def host_expand(
         log_prob=np.zeros(CAPACITY, np.float32),
         num_tokens=np.zeros(CAPACITY, np.int32),
         certainty=np.zeros(CAPACITY, np.float32),
+        vector=np.zeros((CAPACITY, search.vectors.VECTOR_SIZE), np.float32),
         embedding={
             "id": np.zeros(CAPACITY, np.int32),
             "latent": np.zeros((CAPACITY, 2), np.float32),
@@ -270,6 +275,7 @@ def host_expand(
             out.num_tokens[row] = table.num_tokens[tick, row]
             out.log_prob[row] = table.log_prob[tick, row]
             out.certainty[row] = -table.log_prob[tick, row]
+            out.vector[row] = PADDED_VECTORS[table.text[tick, row]]
             out.embedding["id"][row] = (int(ids[slot]) * 7 + 31 * tick + row + 1) % 10007
             out.embedding["latent"][row] = latents[slot] * 0.5 + np.stack([score, -score])
             row += 1
@@ -296,6 +302,7 @@ def world(case: Case, exact: bool = True) -> oracle.World:
             "log_prob": table.log_prob[tick][row],
             "num_tokens": table.num_tokens[tick][row],
             "certainty": -table.log_prob[tick][row],
+            "vector": VECTORS[table.text[tick][row]].tolist(),
             "embedding": {
                 "id": (parent["embedding"]["id"] * 7 + 31 * tick + row + 1) % 10007,
                 "latent": (a * 0.5 + score, b * 0.5 - score),
@@ -395,6 +402,7 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         oracle.Rules("proportional_resampling", "last", "weighted"),
     ),
     "rebase": (search.methods.rebase(), oracle.Rules("rebase", "last", "weighted")),
+    "dora": (search.methods.dora(), oracle.Rules("dora", "last", "weighted")),
     "mcts": (
         search.methods.mcts(branching=3, max_nodes=96),
         oracle.Rules("mcts", vote="weighted", expansion=3, max_nodes=96),
@@ -759,7 +767,9 @@ def _assert_paths(
 ) -> None:
     capacity, depth_capacity = actual.step_scores.shape
     columns = oracle.padded(expected, capacity, depth_capacity)
-    assert columns.keys() | {"embedding", "certainty"} == actual.__dataclass_fields__.keys()
+    assert (
+        columns.keys() | {"embedding", "certainty", "vector"} == actual.__dataclass_fields__.keys()
+    )
     for field, column in columns.items():
         assert_equal(f"{name}.{field}", getattr(actual, field), column)
     filled = list(expected) + [None] * (capacity - len(expected))
@@ -767,6 +777,9 @@ def _assert_paths(
     if actual.certainty is not None:
         certainty = [0.0 if path is None else path["certainty"] for path in filled]
         assert_equal(f"{name}.certainty", actual.certainty, certainty)
+    if actual.vector is not None:
+        vectors = [(0.0, 0.0, 0.0) if path is None else path["vector"] for path in filled]
+        assert_equal(f"{name}.vector", np.asarray(actual.vector)[:, :3], vectors)
     latents = [(0.0, 0.0) if path is None else path["embedding"]["latent"] for path in filled]
     assert_equal(f"{name}.embedding.id", actual.embedding["id"], ids)
     assert_equal(f"{name}.embedding.latent", actual.embedding["latent"], latents)

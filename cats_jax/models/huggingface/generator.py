@@ -111,6 +111,16 @@ class HuggingFaceGenerator(StepPolicy):
         """Kinds of token certainty that it reports; none of a thought, which has tokens put in."""
         return frozenset() if self.adds_tokens else frozenset(TOKEN_CERTAINTIES)
 
+    @property
+    def vectors(self) -> bool:
+        """Whether it reports vectors of steps: not of thoughts, which have tokens put in.
+
+        A vector is the last hidden state from which a step's last token was sampled, usually its
+        separator. It has seen the question, the path and all of the step before this token. Steps
+        of one token that continue one path have the same vector.
+        """
+        return not self.adds_tokens
+
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Frees a question's cached state except prefixes of `paths`; without paths, all of it."""
         self._cache.keep_only(question, [_keys(self._pieces(path)) for path in paths])
@@ -139,7 +149,9 @@ class HuggingFaceGenerator(StepPolicy):
         ends, paths = self._paths(requests)
         counts = [len(request.seeds) for request in requests]
         first = np.cumsum([0, *counts])
-        drawn = _Drawn(int(first[-1]), requests[0].certainty if requests else None)
+        drawn = _Drawn(int(first[-1]), requests[0] if requests else None)
+        if drawn.vectors:
+            self._model.watch_head()
         for wave in self._cache.waves(ends):
             self._fill([ends[i] for i in wave])
             self._run(self._draws(wave, requests, ends, first), drawn)
@@ -325,7 +337,10 @@ class HuggingFaceGenerator(StepPolicy):
                 certain: Iterable[tuple[float, ...] | None] = itertools.repeat(None)
                 if kind is not None:
                     certain = map(tuple, certainty[alive[found.one], :tick].tolist())
-                endings += map(_Ending, steps, reasons, sums, ruled, certain)
+                vectors: Iterable[np.ndarray | None] = itertools.repeat(None)
+                if drawn is not None and drawn.vectors:
+                    vectors = self._model.hidden[row_of[found.one]].float().cpu().numpy()
+                endings += map(_Ending, steps, reasons, sums, ruled, certain, vectors)
                 closed = [i for i, reason in enumerate(reasons) if reason == STEP]
                 if closed:
                     children = [segments[parents[i]].child(steps[i]) for i in closed]
@@ -390,19 +405,20 @@ class HuggingFaceGenerator(StepPolicy):
     def _step_samples(self, endings: Sequence[_Ending]) -> list[StepSample]:
         steps: dict[tuple[tuple[int, ...], int, StepEnd | None], Step] = {}
         samples = []
-        for ids, code, log_prob, rule, certainties in endings:
+        for ids, code, log_prob, rule, certainties, vector in endings:
             step = steps.get((ids, code, rule))
             if step is None:
                 text = "" if rule is None else rule.text.text(ids, FINISHES[code], rule.rest)
                 step = steps[ids, code, rule] = Step(text, ids)
-            samples.append(StepSample(step, FINISHES[code], log_prob, certainties))
+            samples.append(StepSample(step, FINISHES[code], log_prob, certainties, vector))
         return samples
 
 
 class _Ending(NamedTuple):
     """Token ids of a sample, why it finished, its log-probability, and the rule of its end.
 
-    `certainties` are those of its tokens, or None if the call does not ask for them.
+    `certainties` are those of its tokens, and `vector` is that of its step. They are None if the
+    call does not ask for them.
     """
 
     ids: tuple[int, ...]
@@ -410,6 +426,7 @@ class _Ending(NamedTuple):
     log_prob: float
     rule: StepEnd | None
     certainties: tuple[float, ...] | None
+    vector: np.ndarray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,13 +467,15 @@ class _Drawn:
 
     Attributes:
         certainty: kind of token certainty that the call asks for, or None.
+        vectors: whether the call asks for vectors of steps.
         endings: distinct samples; the first is empty, for a path that leaves no room.
         ending: i64[S], index of each sample in `endings`.
     """
 
-    def __init__(self, num_samples: int, certainty: TokenCertainty | None):
-        self.certainty: TokenCertainty | None = certainty
-        self.endings: list[_Ending] = [_Ending((), CONTEXT, 0.0, None, ())]
+    def __init__(self, num_samples: int, asked: StepRequest | None):
+        self.certainty: TokenCertainty | None = None if asked is None else asked.certainty
+        self.vectors = asked is not None and asked.vectors
+        self.endings: list[_Ending] = [_Ending((), CONTEXT, 0.0, None, (), None)]
         self.ending = np.zeros(num_samples, dtype=np.int64)
 
     def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:

@@ -143,6 +143,8 @@ class CausalModel:
         self.context = self.own_context = int(config.max_position_embeddings)
         self.vocab_size = int(config.vocab_size)
         self.seconds = 0.0
+        self._head_input: Tensor | None = None  # of the last pass, after `watch_head`
+        self._hidden: list[Tensor] = []
         self._in_line: bool | None = None
         on_cpu = self.device.type == "cpu"
         self._min_rows = _MIN_CPU_ROWS if on_cpu else 1
@@ -327,6 +329,7 @@ class CausalModel:
         """
         if self._in_line is None:
             self._in_line = self._goes_in_line()
+        self._hidden = []
         with self.timed():
             if self._in_line:
                 return self._run_line(parts, tokens, positions, keep)[0]
@@ -337,6 +340,21 @@ class CausalModel:
                     for part, (start, stop) in zip(parts, itertools.pairwise(starts), strict=True)
                 ]
             )
+
+    def watch_head(self) -> None:
+        """Make `hidden` known after each `forward`; a second call changes nothing."""
+        if self._head_input is None:
+            self._head_input = torch.empty(0)
+            self.model.get_output_embeddings().register_forward_pre_hook(self._note_head_input)
+
+    @property
+    def hidden(self) -> Tensor:
+        """Last hidden states, which give the logits of the last `forward`, [rows x keep, H]."""
+        return torch.cat(self._hidden)
+
+    def _note_head_input(self, module: Any, inputs: tuple[Tensor, ...]) -> None:
+        del module
+        self._head_input = inputs[0]
 
     def _run_line(
         self, parts: Sequence[Part], tokens: Tensor, positions: Tensor, keep: int
@@ -365,6 +383,8 @@ class CausalModel:
             logits_to_keep=places.to(self.device),
             line=layers,
         ).logits
+        if self._head_input is not None:
+            self._hidden.append(self._head_input[0, : len(kept)])
         return logits[0, : len(kept)], layers
 
     def _run_part(self, part: Part, tokens: Tensor, positions: Tensor, keep: int) -> Tensor:
@@ -391,6 +411,8 @@ class CausalModel:
         if kv is not part.kv:
             columns = slice(part.column, part.column + queries)
             part.kv[:, :, :, columns] = kv[:, :rows, :, columns]
+        if self._head_input is not None:
+            self._hidden.append(self._head_input[:rows, -keep:].flatten(0, 1))
         return logits[:rows, -keep:].flatten(0, 1)
 
     def _goes_in_line(self) -> bool:

@@ -1,0 +1,115 @@
+"""ETS: REBASE on the leaves that an integer program keeps.
+
+Hooper et al.: "ETS: Efficient Tree Search for Inference-Time Scaling" (2025), arXiv:2502.13575, and
+`select_softmax_costmodel` in the authors' code, SqueezeAILab/ETS at ac937a7. In each step the
+program of `ets_program` keeps those leaves of the tree that have high shares in REBASE, need few
+nodes, whose keys and values take memory, and stand for many clusters of steps. The places then go
+to the kept leaves alone, as in `rebase`.
+
+Four things differ. A step's vector is a hidden state of the policy at its end, see
+`search.vectors`, and not the output of an embedding model that reads the text of the step alone.
+Equal scores are served as in
+`rebase`: the lower row comes first, in their code the later one. Their guard for programs whose
+steps all have one text is left out: such steps are one cluster, which is covered by any leaf. Their
+solver has no limit; see `ets_program` for the limits of this one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ..aggregations import aggregation, path_scores
+from ..answers import answer_rule
+from ..interface import Sampling, Strategy, request
+from ..state import count, is_terminal, pack
+from ..types import Paths, Request, SearchState
+from .ets_program import Program, kept_leaves
+from .rebase import balanced
+from .types import Ancestors
+
+
+@functools.cache
+def ets(
+    *,
+    softmax_temperature: float = 0.2,
+    lambdac: float = 1.0,
+    lambdas: float = 1.5,
+    cluster_distance: float = 0.05,
+    path_score: str = "last",
+    vote: str = "weighted",
+    sampling: Sampling = Sampling(),
+) -> Strategy:
+    """N paths; an integer program keeps leaves that are good, share nodes and differ.
+
+    Args:
+        softmax_temperature: temperature of the softmax of REBASE, > 0.
+        lambdac: weight of the nodes that are kept, >= 0. With 0 every leaf is kept, as published.
+        lambdas: weight of the clusters that are covered, >= 0. The publication has 1.5 at N = 16,
+            1.4 at 64 and 1.45 at 256. With 0 vectors are not read.
+        cluster_distance: cosine distance in [0, 2] at which the clusters are cut.
+        path_score: the score of a path.
+        vote: how the finished paths give the answer.
+        sampling: sampling parameters of all steps.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
+    if not softmax_temperature > 0:
+        raise ValueError(f"softmax_temperature must be > 0, got {softmax_temperature}")
+    program = Program(lambdac=lambdac, lambdas=lambdas, cluster_distance=cluster_distance)
+    aggregated = aggregation(path_score)
+
+    def init_memory(state: SearchState) -> Ancestors:
+        slots, depths = state.frontier.step_scores.shape
+        return Ancestors(slot=jnp.full((slots, depths), -1, jnp.int32))
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Ancestors]:
+        del params, key
+        frontier = state.frontier
+        places = state.width - count(state.finished)
+        scores = path_scores(frontier, aggregated) / softmax_temperature
+        kept = _kept(program, balanced(scores, frontier.valid, places), state)
+        numbers = balanced(scores, frontier.valid & kept, places)
+        return request(state, numbers, sampling), state.memory
+
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Ancestors]:
+        pool, slots = state.pool, state.frontier.valid.shape[0]
+        # There are no more children than free places, so that none is pruned.
+        source, is_row = pack(pool.valid & ~pool.done, slots)
+        depths = jnp.arange(state.memory.slot.shape[1], dtype=jnp.int32)
+        above = state.memory.slot[pool.parent]
+        lines = jnp.where(depths[None, :] == pool.depth[:, None] - 1, pool.parent[:, None], above)
+        return pool, pool.valid, Ancestors(slot=jnp.where(is_row[:, None], lines[source], -1))
+
+    return Strategy(
+        name="ets",
+        plan=plan,
+        keep=keep,
+        init_memory=init_memory,
+        sampling=(sampling,),
+        aggregation=aggregated,
+        answer=answer_rule(vote),
+        needs_vectors=lambdas > 0,
+    )
+
+
+def _kept(program: Program, numbers: Int[Array, " N"], state: SearchState) -> Bool[Array, " N"]:
+    """The leaves that the program keeps. It is solved on the host, once for a search and tick."""
+    leaves = state.frontier.valid & ~is_terminal(state)
+    vectors = state.frontier.vector
+    if vectors is None:
+        vectors = jnp.zeros((*leaves.shape, 0), jnp.float32)
+    return jax.pure_callback(
+        functools.partial(kept_leaves, program),
+        jax.ShapeDtypeStruct(leaves.shape, jnp.bool_),
+        numbers,
+        state.memory.slot,
+        vectors,
+        leaves,
+        vmap_method="broadcast_all",
+    )

@@ -1,0 +1,315 @@
+"""ETS: the leaves against the published program by brute force, and whole searches with it."""
+
+import functools
+import itertools
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+
+import search
+from search import simulation
+from search.strategy import ets_program
+from search.strategy.ets_program import Program, kept_leaves
+
+# The published rule, in plain Python
+
+
+def rebase(scores, places):
+    """Children of each leaf: the published loop, with ties and rounding as in `search.rebase`."""
+    weights = [math.exp(score / 0.2) for score in scores]
+    order = sorted(range(len(scores)), key=lambda row: (-scores[row], row))
+    children = [0] * len(scores)
+    for number, row in enumerate(order):
+        share = weights[row] / sum(weights[below] for below in order[number:])
+        children[row] = min(math.ceil(places * share * (1 - 1e-5)), places)
+        places -= children[row]
+    return children
+
+
+def objective(kept, numbers, lines, clusters, lambdac, lambdas):
+    """What the published program maximises, for a set of kept leaves.
+
+    `lines` has the ancestors of each leaf, as any names that tell nodes apart.
+    """
+    branches = {node for line in lines for node in line}
+    selected = {node for leaf in kept for node in lines[leaf]}
+    weight = 1e-4 if lambdac == 0 else -lambdac
+    cost = 1 / (len(branches) + len(lines))
+    total = sum(numbers[leaf] / sum(numbers) + weight * cost for leaf in kept)
+    total += weight * cost * len(selected)
+    if lambdas > 0 and len(lines) > 1:
+        covered = {clusters[leaf] for leaf in kept}
+        total += lambdas / len(set(clusters)) * len(covered)
+    return total
+
+
+def best_objective(numbers, lines, clusters, lambdac, lambdas):
+    leaves = range(len(lines))
+    sets = (c for size in range(1, len(lines) + 1) for c in itertools.combinations(leaves, size))
+    return max(objective(each, numbers, lines, clusters, lambdac, lambdas) for each in sets)
+
+
+def assert_optimal(kept, numbers, lines, clusters, lambdac, lambdas):
+    found = objective(kept, numbers, lines, clusters, lambdac, lambdas)
+    best = best_objective(numbers, lines, clusters, lambdac, lambdas)
+    assert found == pytest.approx(best, abs=1e-7)
+
+
+def published_clusters(vectors, distance=0.05):
+    """The call in the authors' code."""
+    if len(vectors) == 1:
+        return [0]
+    tree = linkage(np.asarray(vectors, np.float64), method="average", metric="cosine")
+    return fcluster(tree, distance, criterion="distance").tolist()
+
+
+# The program
+
+
+@st.composite
+def trees(draw):
+    """Slots of the ancestors of each leaf by depth, REBASE's numbers, and vectors."""
+    count, depth = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    slots, lines = 1, [()]
+    for _ in range(depth):
+        width = count if len(lines[0]) == depth - 1 else draw(st.integers(1, 5))
+        parents = sorted(draw(st.integers(0, slots - 1)) for _ in range(width))
+        lines, slots = [(*lines[parent], parent) for parent in parents], width
+    scores = draw(st.lists(st.floats(0, 1, width=16), min_size=count, max_size=count))
+    kinds = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    return lines, rebase(scores, draw(st.integers(1, 16))), kinds
+
+
+# The first two are at a cosine distance of .02, in one cluster.
+DIRECTIONS = np.array([(1.0, 0.0, 0.0), (1.0, 0.203, 0.0), (0.0, 1.0, 0.0), (0.0, 0.6, 1.0)])
+
+
+@settings(deadline=None, max_examples=60)
+@given(trees(), st.sampled_from([0.0, 0.2, 1.0, 3.0]), st.sampled_from([0.0, 0.5, 1.5]))
+def test_the_leaves_are_an_optimum_of_the_published_program(tree, lambdac, lambdas):
+    lines, numbers, kinds = tree
+    capacity, depths = 10, 6
+    ancestors = np.full((capacity, depths), -1, np.int32)
+    places = list(range(1, 1 + len(lines)))  # row 0 and the last ones are padding
+    ancestors[places, : len(lines[0])] = lines
+    vectors = np.full((capacity, 3), np.nan, np.float32)
+    vectors[places] = DIRECTIONS[kinds]
+    counts = np.full(capacity, 99, np.int32)
+    counts[places] = numbers
+    leaves = np.zeros(capacity, bool)
+    leaves[places] = True
+    kept = kept_leaves(Program(lambdac, lambdas, 0.05), counts, ancestors, vectors, leaves)
+    assert not kept[~leaves].any()
+    named = [list(enumerate(line)) for line in lines]
+    clusters = published_clusters(DIRECTIONS[kinds])
+    rows = np.flatnonzero(kept[places]).tolist()
+    assert_optimal(rows, numbers, named, clusters, lambdac, lambdas)
+    if lambdac == 0:
+        assert kept[leaves].all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**16), st.sampled_from([0.05, 0.4, 0.9]))
+def test_clusters_are_those_of_the_published_call(seed, distance):
+    vectors = np.random.default_rng(seed).normal(size=(9, 3)).astype(np.float32)
+    found = ets_program.cluster(vectors, distance)
+    expected = np.array(published_clusters(vectors, distance))
+    same = found[:, None] == found[None, :]
+    np.testing.assert_array_equal(same, expected[:, None] == expected[None, :])
+    assert set(found) == set(range(found.max() + 1))
+
+
+def test_a_vector_of_zeros_is_like_no_other():
+    vectors = np.array([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)], np.float32)
+    assert ets_program.cluster(vectors, 0.05).tolist() in ([0, 1, 1], [1, 0, 0])
+
+
+@pytest.mark.parametrize("limit", ["MAX_SOLVER_SECONDS", "MAX_SOLVER_NODES"])
+def test_without_a_solution_in_time_all_leaves_are_kept(monkeypatch, limit):
+    monkeypatch.setattr(ets_program, limit, 0)
+    draw = np.random.default_rng(0)
+    ancestors = np.zeros((40, 2), np.int32)
+    ancestors[:, 1] = np.arange(40) // 3
+    vectors = draw.normal(size=(40, 4)).astype(np.float32)
+    numbers = draw.integers(0, 3, 40, np.int32)
+    arguments = numbers, ancestors, vectors, np.ones(40, bool)
+    kept = kept_leaves(Program(1.0, 1.5, 0.3), *arguments)
+    assert kept.any()
+    if limit == "MAX_SOLVER_SECONDS":
+        assert kept.all()
+
+
+# Searches
+
+
+def record(memory, tick):
+    before, request = tick.before, tick.plan.request
+    return memory, {
+        "leaves": before.frontier.valid,
+        "parent": before.frontier.parent,
+        "scores": before.frontier.step_scores,
+        "depth": before.frontier.depth,
+        "vectors": before.frontier.vector,
+        "finished": before.finished.valid,
+        "numbers": request.num_samples,
+        "active": tick.output.active,
+    }
+
+
+RECORDER = search.Recorder(init=lambda state: (), record=record)
+PARAMS = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=4)
+
+
+SIZES = ((7, 28), (7, 28), (5, 20), (6, 11), (1, 4))
+"""N and budget of the searches of a batch."""
+DISTANCE = 0.5
+
+
+def question(key, num_candidates, budget, strategy):
+    task = simulation.question(PARAMS, key, 0, 0)
+    state = search.init(
+        task.root,
+        strategy=strategy,
+        num_candidates=num_candidates,
+        budget=budget,
+        max_depth=4,
+        capacity=8,
+        depth_capacity=4,
+    )
+    return task, state
+
+
+@functools.cache
+def searches(strategy):
+    """Searches with several questions, N and budgets in one program, which is traced once."""
+
+    @functools.partial(chex.assert_max_traces, n=1)
+    def run(keys, num_candidates, budgets):
+        def one(key, number, budget):
+            task, state = question(key, number, budget, strategy)
+            return search.rollout(
+                (),
+                task.params,
+                key,
+                state,
+                strategy=strategy,
+                expand_fn=simulation.simulator(8),
+                recorder=RECORDER,
+            )
+
+        return jax.vmap(one)(keys, num_candidates, budgets)
+
+    return jax.jit(run)
+
+
+def assert_published(ticks, num_candidates, strategy_options):
+    """Each request is REBASE's on leaves that are optimal, in the tree that the parents give."""
+    lines = {0: []}
+    for tick in range(len(ticks["active"])):
+        at = {name: leaf[tick] for name, leaf in ticks.items()}
+        rows = np.flatnonzero(at["leaves"]).tolist()
+        if tick > 0:
+            # The parents are rows of the step before.
+            lines = {
+                row: [*lines[at["parent"][row]], (tick - 1, at["parent"][row])] for row in rows
+            }
+        if not at["active"]:
+            assert not at["numbers"].any()
+            return
+        scores = [float(at["scores"][row, tick - 1]) if tick else 0.0 for row in rows]
+        places = num_candidates - int(at["finished"].sum())
+        shares = rebase(scores, places)
+        kept = [row for row in rows if at["numbers"][row] > 0]
+        if len(rows) > 1:
+            clusters = published_clusters(at["vectors"][rows], DISTANCE)
+            arguments = shares, [lines[row] for row in rows], clusters, *strategy_options
+            # A leaf that is kept may get no place; it is added where that is no loss.
+            found = [rows.index(row) for row in kept]
+            best = best_objective(*arguments)
+            without = [i for i in range(len(rows)) if i not in found]
+            extended = (
+                [*found, *more]
+                for size in range(len(without) + 1)
+                for more in itertools.combinations(without, size)
+            )
+            fits = [
+                each
+                for each in extended
+                if objective(each, *arguments) >= best - 1e-7
+                and served(scores, each, places) == [int(at["numbers"][row]) for row in rows]
+            ]
+            assert fits
+        else:
+            assert at["numbers"][rows[0]] == places
+
+
+def served(scores, kept, places):
+    """REBASE over the kept leaves alone."""
+    kept = sorted(kept)
+    numbers = dict(zip(kept, rebase([scores[i] for i in kept], places), strict=True))
+    return [numbers.get(i, 0) for i in range(len(scores))]
+
+
+def test_searches_follow_the_publication_in_one_program():
+    strategy = search.ets(cluster_distance=DISTANCE)
+    run = searches(strategy)
+    pruned = 0
+    for seed in (0, 1):
+        keys = jax.random.split(jax.random.key(seed), len(SIZES))
+        numbers, budgets = map(jnp.int32, zip(*SIZES, strict=True))
+        final, ticks = jax.device_get(run(keys, numbers, budgets))
+        for index, (number, budget) in enumerate(SIZES):
+            own = {name: leaf[index] for name, leaf in ticks.items()}
+            assert final.spent[index] <= budget
+            assert own["numbers"].sum(axis=1).max() <= number
+            if budget == 4 * number:  # otherwise the budget cuts the numbers of the last step
+                own["vectors"] = own["vectors"].astype(np.float64)
+                assert_published(own, number, (1.0, 1.5))
+            pruned += int(((own["numbers"] == 0) & own["leaves"] & own["active"][:, None]).sum())
+    assert pruned > 0
+
+
+def test_the_host_loop_is_the_graph_s():
+    strategy = search.ets(cluster_distance=DISTANCE)
+    key = jax.random.split(jax.random.key(0), len(SIZES))[0]
+    task, state = question(key, 7, 28, strategy)
+    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
+    commit = jax.jit(functools.partial(search.commit, strategy=strategy))
+    expand = jax.jit(simulation.simulator(8))
+    for tick in range(4):
+        plan_key, expand_key = search.tick_keys(key, tick)
+        planned = plan((), plan_key, state)
+        state, _ = commit(state, planned, expand(task.params, expand_key, planned.request))
+    numbers, budgets = map(jnp.int32, zip(*SIZES, strict=True))
+    final, _ = searches(strategy)(jax.random.split(jax.random.key(0), len(SIZES)), numbers, budgets)
+    alone = jax.tree.map(lambda leaf: leaf[0], final)
+    for mine, other in zip(jax.tree.leaves(state), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(other), atol=1e-6)
+
+
+def test_without_the_cluster_term_no_vectors_are_read():
+    assert search.ets().needs_vectors
+    assert not search.ets(lambdas=0.0).needs_vectors
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: search.ets(softmax_temperature=0.0), "softmax_temperature must be > 0, got 0.0"),
+        (lambda: search.ets(lambdac=-1.0), "lambdac must be a number >= 0, got -1.0"),
+        (lambda: search.ets(lambdas=math.inf), "lambdas must be a number >= 0, got inf"),
+        (lambda: search.ets(cluster_distance=3.0), r"cluster_distance must be in \[0, 2\]"),
+        (lambda: search.dora(rebase_temperature=0.0), "rebase_temperature must be > 0, got 0.0"),
+        (lambda: search.dora(balance_alpha=-1.0), "balance_alpha must be > 0, got -1.0"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
