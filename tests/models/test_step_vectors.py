@@ -135,7 +135,9 @@ def _line(result, node):
     return found[::-1]
 
 
-@pytest.mark.parametrize("strategy", [search.dora(), search.ets()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "strategy", [search.methods.dora(), search.methods.ets()], ids=lambda each: each.name
+)
 def test_searches_of_the_embedded_world_are_answered(strategy):
     policy = HuggingFaceGenerator(policy_path("weak"), max_step_tokens=32, max_answer_tokens=64)
     searcher = Searcher(

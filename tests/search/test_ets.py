@@ -22,7 +22,7 @@ from search.strategy.ets_program import Program, kept_leaves
 
 
 def rebase(scores, places):
-    """Children of each leaf: the published loop, with ties and rounding as in `search.rebase`."""
+    """Children of each leaf: the published loop, with ties and rounding as in `search.methods.rebase`."""
     weights = [math.exp(score / 0.2) for score in scores]
     order = sorted(range(len(scores)), key=lambda row: (-scores[row], row))
     children = [0] * len(scores)
@@ -258,7 +258,7 @@ def served(scores, kept, places):
 
 
 def test_searches_follow_the_publication_in_one_program():
-    strategy = search.ets(cluster_distance=DISTANCE)
+    strategy = search.methods.ets(cluster_distance=DISTANCE)
     run = searches(strategy)
     pruned = 0
     for seed in (0, 1):
@@ -277,7 +277,7 @@ def test_searches_follow_the_publication_in_one_program():
 
 
 def test_the_host_loop_is_the_graph_s():
-    strategy = search.ets(cluster_distance=DISTANCE)
+    strategy = search.methods.ets(cluster_distance=DISTANCE)
     key = jax.random.split(jax.random.key(0), len(SIZES))[0]
     task, state = question(key, 7, 28, strategy)
     plan = jax.jit(functools.partial(search.plan, strategy=strategy))
@@ -295,19 +295,25 @@ def test_the_host_loop_is_the_graph_s():
 
 
 def test_without_the_cluster_term_no_vectors_are_read():
-    assert search.ets().needs_vectors
-    assert not search.ets(lambdas=0.0).needs_vectors
+    assert search.methods.ets().needs_vectors
+    assert not search.methods.ets(lambdas=0.0).needs_vectors
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: search.ets(softmax_temperature=0.0), "softmax_temperature must be > 0, got 0.0"),
-        (lambda: search.ets(lambdac=-1.0), "lambdac must be a number >= 0, got -1.0"),
-        (lambda: search.ets(lambdas=math.inf), "lambdas must be a number >= 0, got inf"),
-        (lambda: search.ets(cluster_distance=3.0), r"cluster_distance must be in \[0, 2\]"),
-        (lambda: search.dora(rebase_temperature=0.0), "rebase_temperature must be > 0, got 0.0"),
-        (lambda: search.dora(balance_alpha=-1.0), "balance_alpha must be > 0, got -1.0"),
+        (
+            lambda: search.methods.ets(softmax_temperature=0.0),
+            "softmax_temperature must be > 0, got 0.0",
+        ),
+        (lambda: search.methods.ets(lambdac=-1.0), "lambdac must be a number >= 0, got -1.0"),
+        (lambda: search.methods.ets(lambdas=math.inf), "lambdas must be a number >= 0, got inf"),
+        (lambda: search.methods.ets(cluster_distance=3.0), r"cluster_distance must be in \[0, 2\]"),
+        (
+            lambda: search.methods.dora(rebase_temperature=0.0),
+            "rebase_temperature must be > 0, got 0.0",
+        ),
+        (lambda: search.methods.dora(balance_alpha=-1.0), "balance_alpha must be > 0, got -1.0"),
     ],
 )
 def test_options_out_of_range_are_refused(make, message):
