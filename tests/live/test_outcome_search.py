@@ -170,7 +170,7 @@ def test_a_recipe_with_an_outcome_model_shares_its_paths_and_scores(folder, tmp_
             Change(None, None, PrmSpec(path="exact")),
             BoxedIntegerGrader(),
             HuggingFaceScorer(world.prm_path("exact"), WORLD),
-            grader="integer",
+            grader_name="integer",
         )
 
 
