@@ -16,6 +16,7 @@ from . import allocation as allocation
 from . import calibration as calibration
 from . import certainty as certainty
 from . import children as children
+from . import comparison as comparison
 from . import costs as costs
 from . import ranking as ranking
 from . import resampling as resampling
@@ -34,6 +35,7 @@ from .check_expand import check_expand_fn as check_expand_fn
 from .check_strategy import check_strategy as check_strategy
 from .children import children_of as children_of
 from .children import padded_expansion as padded_expansion
+from .comparison import Comparison as Comparison
 from .interface import Sampling as Sampling
 from .interface import Strategy as Strategy
 from .interface import all_candidates as all_candidates
@@ -90,6 +92,11 @@ from .strategy.cats.types import Observation as Observation
 from .strategy.cats.types import Transition as Transition
 from .strategy.certainty_votes import deepconf as deepconf
 from .strategy.certainty_votes import self_certainty as self_certainty
+from .strategy.compared_answers import gen_select as gen_select
+from .strategy.compared_answers import pairwise_borda as pairwise_borda
+from .strategy.compared_answers import (
+    universal_self_consistency as universal_self_consistency,
+)
 from .strategy.deepconf_online import deepconf_online as deepconf_online
 from .strategy.dvts import dvts as dvts
 from .strategy.early_stopping_consistency import (
@@ -148,6 +155,9 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "self_certainty": self_certainty(),
         "deepconf": deepconf(),
         "deepconf_online": deepconf_online(),
+        "gen_select": gen_select(),
+        "universal_self_consistency": universal_self_consistency(),
+        "pairwise_borda": pairwise_borda(),
         "sequential_best_of_n": sequential_best_of_n(),
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),

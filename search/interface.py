@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int
 from .aggregation import AGGREGATIONS, Aggregation
 from .answers import AnswerRule, answer_best
 from .certainty import Certainty
+from .comparison import Comparison
 from .types import Paths, Plan, Request, SearchState
 
 
@@ -152,6 +153,10 @@ class Strategy:
             rewrites.
         certainty: what the method reads as `Paths.certainty`. A policy that does not report it is
             refused before the search. None: nothing, and paths have no certainty.
+        comparison: how a language model chooses the answer of the search among the finished ones,
+            after its last tick. The host asks it, see `cats_jax.live.comparisons`. `answer` gives
+            the answer where nothing is compared: if a limit on tokens or seconds ends the search,
+            and with a simulator or a step bank. None: `answer` alone chooses.
         config: settings of the method, for callers; the core does not read them.
     """
 
@@ -179,6 +184,7 @@ class Strategy:
     needs_log_probs: bool = False
     rewriting: str | None = None
     certainty: Certainty | None = None
+    comparison: Comparison | None = None
     config: Any = None
 
     def __post_init__(self) -> None:
@@ -191,6 +197,11 @@ class Strategy:
                     f"strategy {self.name!r}: {field} must be a function, got the name {value!r}: "
                     f"look it up, as {lookup} does"
                 )
+        if self.comparison is not None and not isinstance(self.comparison, Comparison):
+            raise TypeError(
+                f"strategy {self.name!r}: comparison must be a search.Comparison or None, got "
+                f"{self.comparison!r}"
+            )
 
 
 @functools.cache

@@ -100,11 +100,10 @@ def solve(
     from ..controllers.strategies import foreign_models
     from ..evaluation.asked import asked_of
     from ..evaluation.cells import (
-        asked_rewrites,
+        asked_prompts,
         check_outcome_models,
         grid,
         prompt_tokens_of,
-        rewritings_of,
     )
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import check_steps, largest_work
@@ -163,8 +162,8 @@ def solve(
     for spec in (one.policy, *one.prms):
         models.check(spec)
     check_outcome_models([cell])
-    wording, asked = asked_of(one) | asked_rewrites([cell]), Question("question", question)
-    longest = prompt_tokens_of(rewritings_of([cell]), one.policy)
+    wording, asked = asked_of(one) | asked_prompts([cell]), Question("question", question)
+    longest = prompt_tokens_of([cell], one)
     chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth, longest)
     one = dataclasses.replace(one, policy=chosen, prms=prms)
     check_there((chosen, *prms))

@@ -132,6 +132,7 @@ class LocalRunner:
 
         searcher = Searcher(
             policy=policy,
+            comparer=self._load_policy(),  # what it writes is no shared path
             scorer=scorer,
             strategy=cell.strategy,
             params=cell.params,

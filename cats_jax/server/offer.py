@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
-from ..evaluation.cells import Cell, asked_rewrites, check_outcome_models, grid
+from ..evaluation.cells import Cell, asked_prompts, check_outcome_models, grid
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import check_steps, largest_work
 from ..grading.verdict import default_judge
@@ -211,7 +211,7 @@ class Offer:
         prms = recipe.prms if scored else ()
         fingerprints = {f"prm {prm.label}": models.fingerprint(prm) for prm in prms}
         fingerprints["policy"] = models.fingerprint(recipe.policy)
-        asked = asked_of(recipe) | asked_rewrites([*self._cells.values()])
+        asked = asked_of(recipe) | asked_prompts([*self._cells.values()])
         self._guarantees = guarantees(recipe, fingerprints, asked, of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
