@@ -18,6 +18,9 @@ chosen ones are divided again, until one is left. "borda": the judge compares ev
 in both orders, and the Enhanced Borda Count of LLaMA-Berry (arXiv:2410.02884) gives the best one.
 """
 
+JUDGES = ("policy", "prm")
+"""Who compares: the policy, or the PRM of the search, which must be a language model as judge."""
+
 PAIR = 2
 """Smallest number of answers of a comparison."""
 
@@ -32,6 +35,7 @@ class Comparison:
         window: most answers in one prompt, >= 2; None: all. "borda" compares pairs, whatever it is.
         repeats: whether equal texts are shown as often as they were sampled. False: once.
         temperature: of the judge, >= 0; 0 is greedy.
+        judge: one of `JUDGES`. With "prm" the strategy states `uses_scores`, so that it gets a PRM.
 
     Raises:
         ValueError: a value is out of range or unknown.
@@ -42,12 +46,14 @@ class Comparison:
     window: int | None = 8
     repeats: bool = False
     temperature: float = 0.0
+    judge: str = "policy"
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str) or not self.prompt:
             raise ValueError(f"comparison must be a name or a .yaml file, got {self.prompt!r}")
-        if self.rule not in RULES:
-            raise ValueError(f"unknown rule {self.rule!r}: choose one of {', '.join(RULES)}")
+        for name, value, known in (("rule", self.rule, RULES), ("judge", self.judge, JUDGES)):
+            if value not in known:
+                raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
         window = PAIR if self.window is None else self.window
         if isinstance(window, bool) or not isinstance(window, int) or window < PAIR:
             raise ValueError(f"window_size must be an integer >= {PAIR}, got {self.window!r}")

@@ -62,7 +62,8 @@ def solve(
             vg_search, lookahead, rebase, particle_filtering, particle_gibbs,
             proportional_resampling, mcts, litesearch, speculative_rejection, sequential_halving,
             adaptive_consistency, early_stopping_consistency, self_certainty, deepconf,
-            deepconf_online, sequential_best_of_n, cats or cats_random; or a function of your own as
+            deepconf_online, gen_select, universal_self_consistency, pairwise_borda,
+            sequential_best_of_n, cats or cats_random; or a function of your own as
             module:function; or the label of a strategy in the recipe. Default: beam.
         certified: certificate.json of `cats-jax certify`: search with its strategy and N, and
             without a recipe also with its models, calibration and limits.
@@ -163,8 +164,8 @@ def solve(
         models.check(spec)
     check_outcome_models([cell])
     wording, asked = asked_of(one) | asked_prompts([cell]), Question("question", question)
-    longest = prompt_tokens_of([cell], one)
-    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth, longest)
+    longest = [prompt_tokens_of([cell], one, judge) for judge in ("policy", "prm")]
+    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth, *longest)
     one = dataclasses.replace(one, policy=chosen, prms=prms)
     check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}

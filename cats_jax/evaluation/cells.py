@@ -12,7 +12,8 @@ import search
 from ..controllers.strategies import build_strategy
 from ..errors import BadInputError
 from ..live.arguments import check_outcome_model, check_width, missing_certainty
-from ..models.source import is_outcome_model, thought_tokens
+from ..live.comparisons import not_a_judge
+from ..models.source import is_outcome_model, thought_tokens, writes_verdicts
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.comparing import ComparisonPrompt, load_comparison
@@ -186,10 +187,15 @@ def asked_prompts(cells: Sequence[Cell]) -> dict[str, Any]:
     return {key: {"files": each.digests()} for key, each in prompts_of(cells).items()}
 
 
-def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe) -> int:
+def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe, judge: str = "policy") -> int:
     """Most tokens that a prompt of a rewrite or a comparison has besides the question's.
 
-    It is 0 without such cells.
+    It is 0 without such cells. Tokens are those of the policy.
+
+    Args:
+        cells: cells of the recipe.
+        recipe: the recipe, for its limits.
+        judge: "policy", or "prm" for the prompts that PRMs read.
     """
     policy = recipe.policy
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
@@ -197,9 +203,9 @@ def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe) -> int:
     found = [0]
     for cell in cells:
         strategy = cell.strategy
-        if strategy.rewriting is not None:
+        if strategy.rewriting is not None and judge == "policy":
             found.append(load_rewriting(strategy.rewriting).prompt_tokens(last))
-        if strategy.comparison is not None:
+        if strategy.comparison is not None and strategy.comparison.judge == judge:
             shown = strategy.comparison.most_shown(strategy.width(cell.num_candidates))
             prompt = load_comparison(strategy.comparison.prompt)
             found.append(prompt.prompt_tokens(path, shown))
@@ -207,8 +213,9 @@ def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe) -> int:
 
 
 def check_outcome_models(cells: Sequence[Cell]) -> None:
-    """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
+    """Raise BadInputError if a cell's PRM can't do what its strategy needs.
 
+    An outcome model gives no scores of unfinished paths, and only a judge that writes can compare.
     Reads the models' configurations, but no weights.
     """
     outcome = {
@@ -217,6 +224,10 @@ def check_outcome_models(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.prm is not None and outcome[cell.prm]:
             check_outcome_model(cell.strategy, cell.spec.label, cell.prm.label)
+        comparison = cell.strategy.comparison
+        compares = comparison is not None and comparison.judge == "prm"
+        if compares and cell.prm is not None and writes_verdicts(cell.prm) is False:
+            raise BadInputError(not_a_judge(cell.spec.label, f" {cell.prm.label!r}"))
 
 
 def _by_label(given: Sequence[Any], settled: Sequence[Any]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def cost_bounds(
             critiques = tokens
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
         tokens += critiques
-        if cell.strategy.comparison is not None:
+        if cell.strategy.comparison is not None and cell.strategy.comparison.judge == "policy":
             # A reply is at most as long as an answer, with the thought before it.
             prompts = cell.strategy.comparison.most_prompts(cell.strategy.width(per_step))
             tokens += prompts * (longest + thought_tokens(policy))
@@ -188,6 +188,7 @@ def prepare(
         questions.questions,
         recipe.max_depth,
         prompt_tokens_of(cells, recipe),
+        prompt_tokens_of(cells, recipe, "prm"),
     )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}

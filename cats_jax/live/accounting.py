@@ -43,6 +43,8 @@ def charge_comparison(
     replies: Sequence[tuple[TokenUsage, float]],
     choices: Sequence[int | None],
     num_parameters: int,
+    *,
+    by_prm: bool,
 ) -> None:
     """Charge a question for one round of comparisons.
 
@@ -51,10 +53,15 @@ def charge_comparison(
         replies: usage and seconds of each reply of the judge.
         choices: choice of each comparison, or None.
         num_parameters: number of the judge's parameters.
+        by_prm: whether the judge is the PRM, not the policy.
     """
+    charge = _charge_prm if by_prm else _charge_policy
     for usage, seconds in replies:
-        _charge_policy(ledger, usage, seconds, num_parameters)
-    ledger.policy_calls += bool(replies)
+        charge(ledger, usage, seconds, num_parameters)
+    if by_prm:
+        ledger.prm_calls += bool(replies)
+    else:
+        ledger.policy_calls += bool(replies)
     ledger.comparisons += len(choices)
     ledger.comparisons_unread += sum(choice is None for choice in choices)
 
@@ -67,6 +74,15 @@ def _charge_policy(ledger: Ledger, usage: TokenUsage, seconds: float, num_parame
     ledger.policy_seconds += seconds
 
 
+def _charge_prm(ledger: Ledger, usage: TokenUsage, seconds: float, num_parameters: int) -> None:
+    ledger.prm_computed += usage.computed
+    ledger.prm_cached += usage.cached
+    flops = 2.0 * num_parameters * usage.computed
+    ledger.flops += flops
+    ledger.prm_flops += flops
+    ledger.prm_seconds += seconds
+
+
 def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_parameters: int) -> None:
     """Charge questions for a call of the PRM."""
     called: set[Slot] = set()
@@ -75,12 +91,7 @@ def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_paramet
     ):
         ledger = new.slot.tree.ledger
         ledger.prm_refused += value is None
-        ledger.prm_computed += usage.computed
-        ledger.prm_cached += usage.cached
-        flops = 2.0 * num_parameters * usage.computed
-        ledger.flops += flops
-        ledger.prm_flops += flops
-        ledger.prm_seconds += seconds
+        _charge_prm(ledger, usage, seconds, num_parameters)
         ledger.prm_calls += new.slot not in called
         called.add(new.slot)
 

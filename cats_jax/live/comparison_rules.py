@@ -13,6 +13,9 @@ from collections.abc import Callable, Generator, Sequence
 import search
 from search.comparison import window_sizes
 
+MOST_MATCHES = 256
+"""Most matches of a round of pairs; limits of a search are checked between rounds."""
+
 Match = tuple[int, ...]
 Vote = Callable[[Sequence[int]], int]
 Rounds = Generator[list[Match], list[int | None], int]
@@ -47,7 +50,10 @@ def enhanced_borda(num: int, vote: Vote) -> Rounds:
     Zhang et al. 2024, arXiv:2410.02884, section 2.4; see `search.pairwise_borda` for what differs.
     """
     pairs = [(i, j) for i in range(num) for j in range(num) if i != j]
-    choices = dict(zip(pairs, (yield pairs), strict=True))
+    choices: dict[tuple[int, int], int | None] = {}
+    for start in range(0, len(pairs), MOST_MATCHES):
+        matches: list[Match] = [*pairs[start : start + MOST_MATCHES]]
+        choices |= zip(pairs[start:], (yield matches), strict=False)
     # Row i has bit j if i beats j; rows as integers make Warshall's algorithm quick.
     beats = [sum(1 << j for j in range(num) if choices.get((i, j)) == 0) for i in range(num)]
     for k in range(num):

@@ -27,6 +27,7 @@ from ..protocols import (
     StepGenerator,
     StepRequest,
     StepSample,
+    StepScorer,
     TokenUsage,
     facts_of,
     shared_seconds,
@@ -53,7 +54,7 @@ class Judge:
     """A language model that compares, with the rule and the prompt of its comparisons.
 
     Attributes:
-        writer: the model.
+        writer: the model: the policy, or the language model of the PRM.
         comparison: which answers are compared.
         prompt: how they are shown.
     """
@@ -77,7 +78,7 @@ class Judge:
             self.writer.check_question(self.asked(question, ["", ""]))
         except BadInputError as error:
             raise BadInputError(
-                f"question {question.id!r}: policy {self.writer.name!r} can't read the prompt of "
+                f"question {question.id!r}: judge {self.writer.name!r} can't read the prompt of "
                 f"comparison {self.prompt.name!r}: {error}"
             ) from error
 
@@ -134,6 +135,31 @@ class Judge:
         except BadInputError:
             return False
         return True
+
+
+def writer_of(
+    strategy: search.Strategy, policy: StepGenerator, scorer: StepScorer | None
+) -> StepGenerator:
+    """The language model that compares the answers of a strategy.
+
+    Raises:
+        BadInputError: the PRM has to compare, and is not a language model as judge that writes.
+    """
+    if strategy.comparison is None or strategy.comparison.judge == "policy":
+        return policy
+    writer = getattr(scorer, "writer", None)
+    if not isinstance(writer, StepGenerator):
+        name = "" if scorer is None else f" {scorer.name!r}"
+        raise BadInputError(not_a_judge(strategy.name, name))
+    return writer
+
+
+def not_a_judge(strategy: str, prm: str) -> str:
+    """The message for a strategy whose judge is a PRM that can't compare."""
+    return (
+        f"strategy {strategy!r} compares answers by its PRM{prm}, which is not a language model "
+        "that writes: give the PRM the format judge-critique, or leave out judge: prm"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,10 +359,10 @@ class Comparisons:
                     self._call([each])
                 return []
             return [_failed(group[0].result, str(error))]
-        outside = max(0.0, made.wall - made.inside)
-        self._timings.add("policy inside", made.inside)
+        outside, part = max(0.0, made.wall - made.inside), self._judge.comparison.judge
+        self._timings.add(f"{part} inside", made.inside)
         if not self._concurrent:  # the seconds of other threads are not the driver's
-            self._timings.add("policy outside", outside)
+            self._timings.add(f"{part} outside", outside)
         # Remembered replies are copied here, because `_remember` may drop them.
         replies = {
             asked.id: self._known[asked.id]
@@ -360,7 +386,8 @@ class Comparisons:
             text = "" if reply is None else reply.text
             choices.append(self._judge.prompt.read(text, len(match)))
         paid = [(reply.usage, reply.seconds) for reply in found if reply is not None]
-        charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters)
+        by_prm = self._judge.comparison.judge == "prm"
+        charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
         try:
             matches = compared.rounds.send(choices)
         except StopIteration as end:

@@ -32,7 +32,7 @@ from .arguments import (
     check_scorer,
     check_width,
 )
-from .comparisons import Comparisons, Judge, unread_note
+from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
@@ -112,7 +112,8 @@ class Searcher:
             max_seconds: cap on the seconds spent on a question; checked after every tick.
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
             comparer: language model that compares finished answers, for strategies with a
-                `comparison`; None: the policy. Its cost counts as the policy's.
+                `comparison`. Its cost counts as that of the comparison's judge, which it replaces.
+                None: this judge, the policy or the language model of the scorer.
 
         Raises:
             BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
@@ -170,7 +171,7 @@ class Searcher:
         if comparer is not None:
             check_policy(comparer)
         if strategy.comparison is not None:
-            writer = policy if comparer is None else comparer
+            writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
             self._compares = Judge.of(writer, strategy.comparison)
         if strategy.rewriting is not None:
             policy = Rewriter(policy, load_rewriting(strategy.rewriting))

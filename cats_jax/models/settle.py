@@ -36,6 +36,7 @@ def settle(
     questions: Sequence[Question],
     max_depth: int,
     prompt_tokens: int = 0,
+    compared_tokens: int = 0,
 ) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
     """The models as this machine will run them; the choices belong in the manifest.
 
@@ -57,8 +58,9 @@ def settle(
         prms: its PRMs, of which one at a time is in memory beside the policy.
         questions: the questions of the run.
         max_depth: largest number of steps of a path.
-        prompt_tokens: most tokens that the prompt of a rewrite or a comparison has besides the
-            question's; 0 if the run has none.
+        prompt_tokens: most tokens that the prompt of a rewrite or a comparison by the policy has
+            besides the question's; 0 if the run has none.
+        compared_tokens: the same for comparisons by PRMs.
 
     Raises:
         BadInputError: a setting of an engine can't work. It is an unknown argument or quantization
@@ -73,18 +75,18 @@ def settle(
     silence_transformers()
     policy, longest = _with_prompts(policy, questions, max_depth, prompt_tokens)
     return policy, tuple(
-        _with_context(spec, prm_context(spec, longest, max_depth))
+        _with_context(spec, prm_context(spec, longest, max_depth, compared_tokens))
         if _has_own_engine(spec)
         else spec
         for spec in prms
     )
 
 
-def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int) -> int:
+def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int, compared_tokens: int = 0) -> int:
     """Context that a PRM gets for paths of some tokens of the policy, prompt included.
 
     A judge gets room for its own messages, for a second copy of the path's last step, and for a
-    critique.
+    critique; or for the answers that it compares, if these are more tokens.
     """
     needed = _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
     if spec.format == AUTO:  # of a missing model, or of the embedded world's
@@ -94,7 +96,8 @@ def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int) -> int:
         return needed
     critique = chosen.read_out.max_tokens if isinstance(chosen.read_out, Verdict) else 0
     messages = len((chosen.system + chosen.prompt).encode())
-    return needed * (1 + chosen.prompt.count("{step}")) + messages + critique
+    shown = max(needed * chosen.prompt.count("{step}"), _PRM_FACTOR * compared_tokens)
+    return needed + shown + messages + critique
 
 
 def choose_threads(spec: Spec) -> Spec:

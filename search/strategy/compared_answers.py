@@ -9,10 +9,14 @@ the most votes, and so does a search that is not compared; see `cats_jax.live.co
 from __future__ import annotations
 
 import functools
+from typing import Any
+
+import jax
 
 from ..answers import answer_majority
 from ..comparison import Comparison
-from ..interface import Sampling, Strategy, same_for_all
+from ..interface import Sampling, Strategy, request
+from ..types import Request, SearchState
 from .fixed import samples_then_one
 
 
@@ -22,6 +26,7 @@ def gen_select(
     window_size: int = 8,
     comparison: str = "best",
     judge_temperature: float = 0.6,
+    judge: str = "policy",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
     """GenSelect: the policy reads up to 8 of its answers and chooses the best one.
@@ -46,6 +51,7 @@ def gen_select(
         window_size: most answers in one prompt, >= 2.
         comparison: prompt of a comparison, a name or a .yaml file; see `Strategy.comparison`.
         judge_temperature: temperature of the choices.
+        judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
         sampling: parameters of every answer.
 
     Raises:
@@ -53,7 +59,9 @@ def gen_select(
     """
     return _compared(
         "gen_select",
-        Comparison(prompt=comparison, window=window_size, temperature=judge_temperature),
+        Comparison(
+            prompt=comparison, window=window_size, temperature=judge_temperature, judge=judge
+        ),
         sampling,
     )
 
@@ -63,6 +71,7 @@ def universal_self_consistency(
     *,
     comparison: str = "consistent",
     judge_temperature: float = 0.0,
+    judge: str = "policy",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
     """Universal self-consistency: the policy chooses the answer that agrees best with the others.
@@ -76,6 +85,7 @@ def universal_self_consistency(
     Args:
         comparison: prompt of the comparison, a name or a .yaml file; see `Strategy.comparison`.
         judge_temperature: temperature of the choice.
+        judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
         sampling: parameters of every answer.
 
     Raises:
@@ -83,7 +93,13 @@ def universal_self_consistency(
     """
     return _compared(
         "universal_self_consistency",
-        Comparison(prompt=comparison, window=None, repeats=True, temperature=judge_temperature),
+        Comparison(
+            prompt=comparison,
+            window=None,
+            repeats=True,
+            temperature=judge_temperature,
+            judge=judge,
+        ),
         sampling,
     )
 
@@ -93,6 +109,7 @@ def pairwise_borda(
     *,
     comparison: str = "best",
     judge_temperature: float = 0.0,
+    judge: str = "policy",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
     """Best-of-N by all pairs of answers, with the Enhanced Borda Count of LLaMA-Berry.
@@ -115,6 +132,7 @@ def pairwise_borda(
     Args:
         comparison: prompt of a comparison, a name or a .yaml file; see `Strategy.comparison`.
         judge_temperature: temperature of the choices.
+        judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
         sampling: parameters of every answer.
 
     Raises:
@@ -122,18 +140,23 @@ def pairwise_borda(
     """
     return _compared(
         "pairwise_borda",
-        Comparison(prompt=comparison, rule="borda", temperature=judge_temperature),
+        Comparison(prompt=comparison, rule="borda", temperature=judge_temperature, judge=judge),
         sampling,
     )
 
 
 def _compared(name: str, comparison: Comparison, sampling: Sampling) -> Strategy:
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        del params, key
+        return request(state, samples_then_one(state), sampling, scored=False), state.memory
+
     return Strategy(
         name=name,
-        plan=same_for_all(samples_then_one, sampling),
+        plan=plan,
         sampling=(sampling,),
         answer=answer_majority,
-        uses_scores=False,
+        uses_scores=comparison.judge == "prm",
+        needs_step_scores=False,
         keeps_all_paths=True,
         comparison=comparison,
     )

@@ -7,9 +7,10 @@ import pytest
 from toy_bank import toy_bank
 
 import search
+from cats_jax import world
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
-from cats_jax.evaluation.cells import grid, prompt_tokens_of
+from cats_jax.evaluation.cells import check_outcome_models, grid, prompt_tokens_of
 from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
@@ -68,6 +69,26 @@ def test_a_run_on_transformers(tmp_path):
     assert [record[column.values[0]] for record in sheet.records] == [0, made]
 
 
+@pytest.mark.slow
+def test_a_judge_of_another_model_compares(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(OWN)
+    judge = {"path": world.policy_path("strong"), "format": "judge-critique", "label": "judge"}
+    option = {"name": "gen_select", "comparison": str(own), "judge": "prm"}
+    recipe = _recipe(strategies=["majority", option], prms=[judge], num_candidates=[4])
+    models = ModelFolders()
+    with pytest.warns(UserWarning, match="comparisons had no choice"):
+        run, _ = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / "run")
+    of = {(row.strategy, row.question): row for row in run.rows}
+    for question in {row.question for row in run.rows}:
+        row, other = of["gen_select", question], of["majority", question]
+        assert (row.prm, other.prm) == ("judge", None)
+        assert row.answer == other.answer
+        assert row.ledger.generated == other.ledger.generated
+        assert (row.ledger.prm_computed > 0) == (row.ledger.comparisons > 0)
+    assert any(row.ledger.comparisons for row in run.rows)
+
+
 def test_a_run_can_not_be_resumed_with_another_prompt(tmp_path):
     own = tmp_path / "own.yaml"
     option = {"name": "pairwise_borda", "comparison": str(own), "label": "pairs"}
@@ -88,6 +109,11 @@ def test_what_is_refused_before_a_run():
     option = {"name": "gen_select", "window_size": 1}
     with pytest.raises(BadInputError, match="'gen_select': window_size must be an integer >= 2"):
         grid(_recipe(strategies=[option]))
+    by_prm = _recipe(strategies=[{"name": "gen_select", "judge": "prm"}], prms=["exact"])
+    with pytest.raises(BadInputError, match=r"by its PRM 'exact', which is not a language model"):
+        check_outcome_models(grid(by_prm))
+    with pytest.raises(BadInputError, match=r"'gen_select' reads PRM scores, but the recipe has"):
+        grid(_recipe(strategies=[{"name": "gen_select", "judge": "prm"}]))
     with pytest.raises(BadInputError, match="'gen_select' compares the texts of answers, which a"):
         replay(toy_bank(), search.gen_select(), prm=1, num_candidates=4)
 
@@ -117,3 +143,6 @@ def test_the_context_of_an_engine_holds_all_answers():
     assert all(least[name] < found < least[name] + 1500 for name, found in by_name.items())
     assert prompt_tokens_of(grid(recipe), recipe) == max(by_name.values())
     assert prompt_tokens_of(grid(_recipe(strategies=["majority"])), recipe) == 0
+    by_prm = _recipe(strategies=[{"name": "gen_select", "judge": "prm"}], prms=["exact"])
+    assert prompt_tokens_of(grid(by_prm), by_prm) == 0
+    assert prompt_tokens_of(grid(by_prm), by_prm, "prm") == by_name["gen_select"]

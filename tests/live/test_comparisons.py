@@ -8,7 +8,7 @@ import pytest
 from compared import Comparer, enhanced_borda, is_comparison, knockout, shown_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from letters import QUESTIONS, LetterPolicy, run, signature
+from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 
 import search
 from cats_jax.errors import BadInputError
@@ -239,7 +239,7 @@ def test_a_prompt_that_does_not_fit_is_not_sent():
         assert result.ledger.comparisons == result.ledger.comparisons_unread
         assert result.ledger.generated == sum(row.num_tokens for row in result.candidates) / 2
     with pytest.raises(
-        BadInputError, match=r"'q0': policy 'letters' can't read the prompt of comparison 'best'"
+        BadInputError, match=r"'q0': judge 'letters' can't read the prompt of comparison 'best'"
     ):
         _run(GEN_SELECT, Comparer(first_by_text, context=50))
 
@@ -292,6 +292,29 @@ def test_another_model_can_compare():
     assert not any(map(is_comparison, policy.requests))
     with pytest.raises(BadInputError, match="policy"):
         _run(GEN_SELECT, policy, comparer=3)
+
+
+def test_the_language_model_of_a_prm_can_compare():
+    """It scores nothing, and its tokens are those of the PRM."""
+
+    class WritingScorer(HashScorer):
+        writer = Comparer(first_by_text)
+
+    strategy, scorer = search.gen_select(judge="prm"), WritingScorer()
+    usual = _run(search.majority(), LetterPolicy(5))
+    for result, other in zip(_run(strategy, LetterPolicy(5), scorer=scorer), usual, strict=True):
+        ledger = result.ledger
+        assert result.paths == other.paths
+        assert ledger.generated == other.ledger.generated
+        assert ledger.prm_computed == 2 * ledger.comparisons
+        assert ledger.prm_calls == bool(ledger.comparisons)
+        assert ledger.prm_flops == 2 * 1000 * ledger.prm_computed
+        assert ledger.flops == other.ledger.flops + ledger.prm_flops
+        assert ledger.comparisons_unread == 0
+    assert scorer.seen == []
+    assert scorer.writer.comparisons
+    with pytest.raises(BadInputError, match=r"compares answers by its PRM 'hash', which is not a"):
+        _run(strategy, LetterPolicy(5))
 
 
 def test_equal_prompts_are_sent_once_and_charged_to_each():
@@ -409,6 +432,7 @@ def test_the_prompts_have_room_for_all_answers():
         (search.gen_select, {"judge_temperature": -1.0}, "judge_temperature must be a number"),
         (search.gen_select, {"judge_temperature": float("nan")}, "judge_temperature must be a"),
         (search.pairwise_borda, {"comparison": ""}, "must be a name or a .yaml file, got ''"),
+        (search.gen_select, {"judge": "me"}, "unknown judge 'me': choose one of policy, prm"),
         (search.Comparison, {"rule": "duel"}, "unknown rule 'duel': choose one of tournament"),
     ],
 )
