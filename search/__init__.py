@@ -107,6 +107,7 @@ from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.litesearch import litesearch as litesearch
+from .strategy.llama_berry import llama_berry as llama_berry
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
 from .strategy.mctsr import mctsr as mctsr
@@ -148,6 +149,7 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "litesearch": litesearch(),
         "mctsr": mctsr(),
         "ab_mcts_a": ab_mcts_a(),
+        "llama_berry": llama_berry(),
         "speculative_rejection": speculative_rejection(),
         "sequential_halving": sequential_halving(),
         "adaptive_consistency": adaptive_consistency(),

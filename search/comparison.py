@@ -36,6 +36,9 @@ class Comparison:
         repeats: whether equal texts are shown as often as they were sampled. False: once.
         temperature: of the judge, >= 0; 0 is greedy.
         judge: one of `JUDGES`. With "prm" the strategy states `uses_scores`, so that it gets a PRM.
+        scores: whether the judge also compares each answer with all earlier ones, in both orders,
+            when it is finished. The PRM score of an answer is then the quantile of its rank by the
+            Enhanced Borda Count, in [0, 1]. Only with "borda".
 
     Raises:
         ValueError: a value is out of range or unknown.
@@ -47,6 +50,7 @@ class Comparison:
     repeats: bool = False
     temperature: float = 0.0
     judge: str = "policy"
+    scores: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str) or not self.prompt:
@@ -54,6 +58,8 @@ class Comparison:
         for name, value, known in (("rule", self.rule, RULES), ("judge", self.judge, JUDGES)):
             if value not in known:
                 raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
+        if self.scores and self.rule != "borda":
+            raise ValueError(f"scores need the rule 'borda', got {self.rule!r}")
         window = PAIR if self.window is None else self.window
         if isinstance(window, bool) or not isinstance(window, int) or window < PAIR:
             raise ValueError(f"window_size must be an integer >= {PAIR}, got {self.window!r}")

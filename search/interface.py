@@ -131,7 +131,8 @@ class Strategy:
         num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
             and on traced arrays. More than `max_depth` for methods that grow path after path.
         sampling: all settings that requests may use. A step bank must have recorded them.
-        uses_scores: False: the PRM is never called. A method that needs scores of some nodes only
+        uses_scores: False: the PRM is never called, and all scores are 0, unless `comparison` has
+            `scores`. A method that needs scores of some nodes only
             marks them in `Request.scored` and `Request.score_ends`.
         needs_step_scores: whether the method reads scores of unfinished paths. False: it reads only
             the score of the newest step of finished paths, so that `scoring_ends` may leave out all

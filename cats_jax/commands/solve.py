@@ -62,7 +62,7 @@ def solve(
             vg_search, lookahead, rebase, particle_filtering, particle_gibbs,
             proportional_resampling, mcts, litesearch, speculative_rejection, sequential_halving,
             adaptive_consistency, early_stopping_consistency, self_certainty, deepconf,
-            deepconf_online, gen_select, universal_self_consistency, pairwise_borda,
+            deepconf_online, gen_select, universal_self_consistency, pairwise_borda, llama_berry,
             sequential_best_of_n, cats or cats_random; or a function of your own as
             module:function; or the label of a strategy in the recipe. Default: beam.
         certified: certificate.json of `cats-jax certify`: search with its strategy and N, and

@@ -411,6 +411,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "litesearch": _plain(search.litesearch),
         "mctsr": _plain(search.mctsr),
         "ab_mcts_a": _plain(search.ab_mcts_a),
+        "llama_berry": _plain(search.llama_berry),
         "speculative_rejection": _plain(search.speculative_rejection),
         "sequential_halving": _plain(search.sequential_halving),
         "adaptive_consistency": _plain(search.adaptive_consistency),

@@ -8,7 +8,7 @@ without the judge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import search
 from search.comparison import window_sizes
@@ -54,6 +54,20 @@ def enhanced_borda(num: int, vote: Vote) -> Rounds:
     for start in range(0, len(pairs), MOST_MATCHES):
         matches: list[Match] = [*pairs[start : start + MOST_MATCHES]]
         choices |= zip(pairs[start:], (yield matches), strict=False)
+    keys = borda_keys(num, choices)
+    return vote([i for i, key in enumerate(keys) if key == max(keys)])
+
+
+def borda_keys(num: int, choices: Mapping[tuple[int, int], int | None]) -> list[tuple[int, int]]:
+    """The Enhanced Borda Count of each contender; a better one has a larger key.
+
+    A key is the number of contenders that one beats, directly or indirectly; then the number of
+    those with an equal number than which it is better.
+
+    Args:
+        num: number of contenders.
+        choices: of each ordered pair, 0 for the first contender; None if unread.
+    """
     # Row i has bit j if i beats j; rows as integers make Warshall's algorithm quick.
     beats = [sum(1 << j for j in range(num) if choices.get((i, j)) == 0) for i in range(num)]
     for k in range(num):
@@ -61,19 +75,24 @@ def enhanced_borda(num: int, vote: Vote) -> Rounds:
             if beats[i] >> k & 1:
                 beats[i] |= beats[k]
     counts = [(row & ~(1 << i)).bit_count() for i, row in enumerate(beats)]
-    first = [i for i in range(num) if counts[i] == max(counts)]
-    better = {
-        i: sum(_chance(choices, i, j) > _chance(choices, j, i) for j in first if j != i)
-        for i in first
-    }
-    return vote([i for i in first if better[i] == max(better.values())])
+    return [
+        (
+            count,
+            sum(
+                _chance(choices, i, j) > _chance(choices, j, i)
+                for j in range(num)
+                if j != i and counts[j] == count
+            ),
+        )
+        for i, count in enumerate(counts)
+    ]
 
 
 def _winner(match: Match, choice: int | None, vote: Vote) -> int:
     return vote(match) if choice is None else match[choice]
 
 
-def _chance(choices: dict[tuple[int, int], int | None], i: int, j: int) -> float:
+def _chance(choices: Mapping[tuple[int, int], int | None], i: int, j: int) -> float:
     """P(i is better than j), when i is shown first."""
     choice = choices[i, j]
     return 0.5 if choice is None else float(choice == 0)

@@ -11,6 +11,7 @@ the run seed, on the order of sampling or on other searches.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -32,7 +33,7 @@ from ..protocols import (
     facts_of,
     shared_seconds,
 )
-from ..specs.comparing import ComparisonPrompt, load_comparison
+from ..specs.comparing import load_comparison
 from .accounting import charge_comparison
 from .calls import executor_for, generate
 from .comparison_rules import Match, Rounds, rounds_of
@@ -50,23 +51,50 @@ _GATHER = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """What the judge wrote outside its thoughts, and what it cost."""
+
+    text: str
+    usage: TokenUsage
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """Replies of a call.
+
+    Attributes:
+        by_id: reply by the id of its prompt; none for a prompt that does not fit the context.
+        new: ids of the prompts that were sent; the other replies were remembered.
+        inside: seconds inside the model.
+        wall: seconds of the whole call.
+    """
+
+    by_id: dict[str, Reply]
+    new: frozenset[str]
+    inside: float
+    wall: float
+
+
 class Judge:
     """A language model that compares, with the rule and the prompt of its comparisons.
 
-    Attributes:
+    Replies are remembered by their prompts. Several threads may call it if the model allows that.
+
+    Args:
         writer: the model: the policy, or the language model of the PRM.
         comparison: which answers are compared.
-        prompt: how they are shown.
+
+    Raises:
+        BadInputError: there is no such prompt.
     """
 
-    writer: StepGenerator
-    comparison: search.Comparison
-    prompt: ComparisonPrompt
-
-    @classmethod
-    def of(cls, writer: StepGenerator, comparison: search.Comparison) -> Judge:
-        """The judge of a comparison; BadInputError if there is no such prompt."""
-        return cls(writer, comparison, load_comparison(comparison.prompt))
+    def __init__(self, writer: StepGenerator, comparison: search.Comparison) -> None:
+        self.writer = writer
+        self.comparison = comparison
+        self.prompt = load_comparison(comparison.prompt)
+        self._known: OrderedDict[str, Reply] = OrderedDict()
+        self._lock = threading.Lock()
 
     def check_question(self, question: Question) -> None:
         """Check that the model can read the prompt of a comparison, with empty answers.
@@ -91,18 +119,28 @@ class Judge:
         digest = blake2b(text.encode(), digest_size=16).hexdigest()
         return Question(f"comparison: {digest}", text)
 
-    def ask(self, asked: Sequence[Question]) -> _Replies:
-        """Replies to distinct prompts, in one call of the model.
-
-        A prompt that does not fit the context is not among them.
+    def replies(self, asked: Sequence[Question]) -> Replies:
+        """Replies to distinct prompts, in one call of the model for those that are not known.
 
         Raises:
             GeneratorContractError: the model broke its contract.
         """
         started = time.perf_counter()
-        fits = [each for each in asked if self._fits(each)]
-        if not fits:
-            return _Replies({}, 0.0, 0.0)
+        with self._lock:
+            known = {each.id: self._known[each.id] for each in asked if each.id in self._known}
+        new = [each for each in asked if each.id not in known and self._fits(each)]
+        made, inside = self._ask(new) if new else ({}, 0.0)
+        found = known | made
+        with self._lock:
+            for key, reply in found.items():
+                self._known[key] = reply
+                self._known.move_to_end(key)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return Replies(found, frozenset(made), inside, time.perf_counter() - started)
+
+    def _ask(self, asked: Sequence[Question]) -> tuple[dict[str, Reply], float]:
+        """Replies to prompts that fit, and the seconds inside the model."""
         requests = [
             StepRequest(
                 question=each,
@@ -113,21 +151,21 @@ class Judge:
                 top_k=0,
                 to_end=True,
             )
-            for each in fits
+            for each in asked
         ]
         try:
             made = generate(self.writer, requests)
         finally:
-            for each in fits:
+            for each in asked:
                 self.writer.keep_only(each, ())
         seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
         replies = {
-            each.id: _Reply(_said(sample), usage, spent)
+            each.id: Reply(_said(sample), usage, spent)
             for each, (sample,), usage, spent in zip(
-                fits, made.samples, made.usage, seconds, strict=True
+                asked, made.samples, made.usage, seconds, strict=True
             )
         }
-        return _Replies(replies, made.inside_seconds, time.perf_counter() - started)
+        return replies, made.inside_seconds
 
     def _fits(self, asked: Question) -> bool:
         try:
@@ -160,22 +198,6 @@ def not_a_judge(strategy: str, prm: str) -> str:
         f"strategy {strategy!r} compares answers by its PRM{prm}, which is not a language model "
         "that writes: give the PRM the format judge-critique, or leave out judge: prm"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    text: str
-    usage: TokenUsage
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Replies:
-    """Replies of a call by prompt id, seconds inside the model, and seconds of the whole call."""
-
-    replies: dict[str, _Reply]
-    inside: float
-    wall: float
 
 
 def _said(sample: StepSample) -> str:
@@ -215,8 +237,9 @@ class Comparisons:
 
     All answers that have a final answer take part. If they are all the same, nothing is compared.
     If a limit on tokens or seconds has ended the search, or is reached between two rounds, the
-    strategy's answer rule has chosen. Each distinct prompt is sent once; a reply that is remembered
-    from another search is charged as if it had been sampled for this one.
+    strategy's answer rule has chosen. A reply that is remembered from another search is charged as
+    if it had been sampled for this one. A search whose scores are those of the judge has paid for
+    its replies; it is compared even if its final answers are all the same, so that they count.
 
     A comparison counts as unread if its reply states no choice or was cut, or if its prompt does
     not fit the context. The most frequent answer of the match then wins; ties: the answer that
@@ -239,8 +262,7 @@ class Comparisons:
         self._concurrent = facts_of(judge.writer).concurrent
         self._executor = executor_for(judge.writer, most)
         self._waiting: list[_Compared] = []
-        self._in_progress: dict[Future[_Replies], list[_Compared]] = {}
-        self._known: OrderedDict[str, _Reply] = OrderedDict()
+        self._in_progress: dict[Future[Replies], list[_Compared]] = {}
 
     def __len__(self) -> int:
         """Number of searches that are being compared."""
@@ -313,7 +335,7 @@ class Comparisons:
             if path.answer is not None
         }
         votes = Counter(classes.values())
-        if len(votes) < search.comparison.PAIR:
+        if len(votes) < search.comparison.PAIR and not self._judge.comparison.scores:
             return []
         texts = {row: answer_text(result.paths[row].steps) for row in classes}
         rows = list(texts)
@@ -345,10 +367,10 @@ class Comparisons:
 
     def _call(self, group: list[_Compared]) -> None:
         prompts = {asked.id: asked for each in group for asked in each.asked}
-        new = [asked for key, asked in prompts.items() if key not in self._known]
-        self._in_progress[self._executor.submit(self._judge.ask, new)] = group
+        call = self._executor.submit(self._judge.replies, [*prompts.values()])
+        self._in_progress[call] = group
 
-    def _take(self, call: Future[_Replies]) -> list[SearchResult]:
+    def _take(self, call: Future[Replies]) -> list[SearchResult]:
         """Give a finished call's replies to its searches; returns those that have ended."""
         group = self._in_progress.pop(call)
         try:
@@ -363,29 +385,26 @@ class Comparisons:
         self._timings.add(f"{part} inside", made.inside)
         if not self._concurrent:  # the seconds of other threads are not the driver's
             self._timings.add(f"{part} outside", outside)
-        # Remembered replies are copied here, because `_remember` may drop them.
-        replies = {
-            asked.id: self._known[asked.id]
-            for each in group
-            for asked in each.asked
-            if asked.id in self._known
-        } | made.replies
-        self._remember(replies)
         ended: list[SearchResult] = []
         for each in group:
             each.result.ledger.rest_seconds += outside / len(group)
-            ended += self._next(each, replies)
+            ended += self._next(each, made)
         return ended
 
-    def _next(self, compared: _Compared, replies: dict[str, _Reply]) -> list[SearchResult]:
+    def _next(self, compared: _Compared, made: Replies) -> list[SearchResult]:
         """End a round, and begin the next one; returns the result if it was the last one."""
-        choices = []
-        ledger = compared.result.ledger
-        found = [replies.get(asked.id) for asked in compared.asked]
-        for match, reply in zip(compared.matches, found, strict=True):
-            text = "" if reply is None else reply.text
-            choices.append(self._judge.prompt.read(text, len(match)))
-        paid = [(reply.usage, reply.seconds) for reply in found if reply is not None]
+        ledger, scores = compared.result.ledger, self._judge.comparison.scores
+        replies = [made.by_id.get(asked.id) for asked in compared.asked]
+        choices = [
+            None if reply is None else self._judge.prompt.read(reply.text, len(match))
+            for match, reply in zip(compared.matches, replies, strict=True)
+        ]
+        # The search has paid for the replies that gave its scores.
+        paid = [
+            (reply.usage, reply.seconds)
+            for asked, reply in zip(compared.asked, replies, strict=True)
+            if reply is not None and (asked.id in made.new or not scores)
+        ]
         by_prm = self._judge.comparison.judge == "prm"
         charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
         try:
@@ -400,13 +419,6 @@ class Comparisons:
             return [replace(compared.result, status=status, reason=reason)]
         self._begin_round(compared, matches)
         return []
-
-    def _remember(self, replies: dict[str, _Reply]) -> None:
-        for key, reply in replies.items():
-            self._known[key] = reply
-            self._known.move_to_end(key)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
 
 
 def _failed(result: SearchResult, reason: str) -> SearchResult:

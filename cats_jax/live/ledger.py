@@ -19,7 +19,8 @@ class Ledger:
         prm_cached: PRM tokens reused from the cache.
         prm_refused: candidates that are invalid because the PRM can't read a path that long.
         comparisons: prompts in which finished answers were compared, see `live.comparisons`. Their
-            tokens, calls and seconds are among those of the policy, or of a PRM that compares.
+            tokens, calls and seconds are among those of the policy, or of the PRM if it compares or
+            if they give the scores of a search.
         comparisons_unread: comparisons without a choice that could be read.
         policy_calls: policy calls that carried a request of this question.
         prm_calls: PRM calls that carried a path of this question.

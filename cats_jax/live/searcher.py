@@ -36,6 +36,7 @@ from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
+from .ranked_answers import RankScorer
 from .results import SearchResult
 from .rewriter import Rewriter
 from .seeds import stable_seed
@@ -172,13 +173,15 @@ class Searcher:
             check_policy(comparer)
         if strategy.comparison is not None:
             writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
-            self._compares = Judge.of(writer, strategy.comparison)
+            self._compares = Judge(writer, strategy.comparison)
         if strategy.rewriting is not None:
             policy = Rewriter(policy, load_rewriting(strategy.rewriting))
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None
-        if read is not None:
+        if self._compares is not None and self._compares.comparison.scores:
+            self._scorer = RankScorer(self._compares)
+        elif read is not None:
             self._scorer = whole_scores(read, self._policy)
         self._settings = SearchSettings(
             strategy=strategy,

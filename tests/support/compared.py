@@ -4,6 +4,7 @@ The rules are written from NeMo-Skills and from section 2.4 of LLaMA-Berry (arXi
 Nothing of them is imported from the code that they check.
 """
 
+import math
 import re
 
 from letters import LetterPolicy
@@ -89,3 +90,81 @@ def enhanced_borda(num, first_wins):
     top = [i for i in range(num) if borda[i] == max(borda)]
     wins = {i: sum(chance[i, j] > chance[j, i] for j in top if j != i) for i in top}
     return [i for i in top if wins[i] == max(wins.values())]
+
+
+def quantile(text, texts, first_wins):
+    """Q_g of a text among all texts by section 2.4; `first_wins` is by pairs of texts."""
+    if len(texts) == 1:
+        return 1.0
+    left, rank = list(range(len(texts))), 1
+    won = {
+        (i, j): first_wins(texts[i], texts[j])
+        for i in range(len(texts))
+        for j in range(len(texts))
+        if i != j
+    }
+    keys = _keys(len(texts), won)
+    own = keys[texts.index(text)]
+    for i in left:
+        rank += keys[i] > own
+    return 1 - (rank - 1) / (len(texts) - 1)
+
+
+def _keys(num, won):
+    """(Borda count, better than how many of equal count) of each contender."""
+    keys = []
+    for i in range(num):
+        reached, frontier = set(), [i]
+        while frontier:
+            at = frontier.pop()
+            for j in range(num):
+                if j != at and won[at, j] is True and j not in reached:
+                    reached.add(j)
+                    frontier.append(j)
+        keys.append(len(reached - {i}))
+
+    def chance(i, j):
+        return 0.5 if won[i, j] is None else float(won[i, j])
+
+    return [
+        (
+            keys[i],
+            sum(chance(i, j) > chance(j, i) for j in range(num) if j != i and keys[j] == keys[i]),
+        )
+        for i in range(num)
+    ]
+
+
+class Berry:
+    """SR-MCTS of LLaMA-Berry (Algorithm 1), driven from outside."""
+
+    def __init__(self, exploration=1.4, max_child=2, alpha=0.9, gamma=0.1):
+        self.exploration, self.max_child = exploration, max_child
+        self.alpha, self.gamma = alpha, gamma
+        self.quality, self.visits, self.father = [], [], []
+
+    def choose(self):
+        """The node that is rewritten next; None for the question."""
+        best, highest = None, -math.inf
+        for node, quality in enumerate(self.quality):
+            children = [i for i, father in enumerate(self.father) if father == node]
+            explored = len(children) >= self.max_child
+            if explored and max(self.quality[i] for i in children) > quality:
+                continue
+            father, bonus = self.father[node], 0.0
+            if father is not None:
+                bonus = math.sqrt(math.log(self.visits[father]) / self.visits[node])
+            if quality + self.exploration * bonus > highest:
+                best, highest = node, quality + self.exploration * bonus
+        if best is not None:
+            self.visits[best] += 1
+        return best
+
+    def add(self, father, value):
+        """A new node with its Q_g."""
+        self.quality.append(self.alpha * value)
+        self.visits.append(1)
+        self.father.append(father)
+        if father is not None:
+            old = self.quality[father]
+            self.quality[father] = (1 - self.gamma) * old + self.gamma * self.quality[-1]
