@@ -73,7 +73,7 @@ def test_a_run_on_transformers(tmp_path):
 def test_a_judge_of_another_model_compares(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text(OWN)
-    judge = {"path": world.policy_path("strong"), "format": "judge-critique", "label": "judge"}
+    judge = {"path": str(world.policy_path("strong")), "format": "judge-critique", "label": "judge"}
     option = {"name": "gen_select", "comparison": str(own), "judge": "prm"}
     recipe = _recipe(strategies=["majority", option], prms=[judge], num_candidates=[4])
     models = ModelFolders()

@@ -56,7 +56,7 @@ def _most_frequent(result):
 # The rules
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 20), st.integers(2, 9), st.data())
 def test_a_tournament_is_a_knockout_of_windows(num, window, data):
     comparison = search.Comparison(window=window)
@@ -79,7 +79,7 @@ def test_a_tournament_is_a_knockout_of_windows(num, window, data):
     assert prompts == comparison.most_prompts(num)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(2, 6), st.data())
 def test_the_enhanced_borda_count(num, data):
     comparison = search.Comparison(rule="borda")
