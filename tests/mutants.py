@@ -103,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "vote(match) if choice is None else match[choice]", "match[choice or 0]",
         "tests/live/test_comparisons.py -k unread"),
     Mutant("the Borda count has no transitive closure",
-        "cats_jax/live/comparison_rules.py:enhanced_borda", "beats[i] |= beats[k]",
+        "cats_jax/live/comparison_rules.py:borda_keys", "beats[i] |= beats[k]",
         "beats[i] |= 0", "tests/live/test_comparisons.py -k borda_count_by_hand"),
     Mutant("comparisons cost nothing", "cats_jax/live/accounting.py:charge_comparison",
         "for usage, seconds in replies: ...", "for usage, seconds in (): ...",
