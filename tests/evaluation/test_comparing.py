@@ -8,6 +8,7 @@ from toy_bank import toy_bank
 
 import search
 from cats_jax import world
+from cats_jax.commands.dry_run import _ranked
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import check_outcome_models, grid, prompt_tokens_of
@@ -18,6 +19,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.groups import groups
 from cats_jax.reporting.run_tables import accuracy_sheet
 from cats_jax.runs import manifests
+from cats_jax.runs.rows import Row
 from cats_jax.specs.recipe import parse_recipe
 
 OWN = 'prompt: "{answers}{question}"\n'
@@ -130,6 +132,19 @@ def test_a_run_is_not_rescored(tmp_path):
     run = made_runs.write_run(tmp_path / "run", [row], strategies=[("gen_select", "mine")])
     with pytest.raises(BadInputError, match="mine: a judge chose its answers, and trees do not"):
         rescore(run, tmp_path / "new", Change(), BoxedIntegerJudge())
+
+
+def test_rows_of_earlier_versions_have_no_comparisons():
+    row = made_runs.row()
+    kept = {key: value for key, value in row.as_dict().items() if "comparisons" not in key}
+    assert len(kept) == len(row.as_dict()) - 2
+    assert Row.from_dict(kept) == row
+
+
+def test_a_dry_run_says_what_its_table_does_not_count():
+    recipe = _recipe(strategies=["llama_berry", "gen_select"])
+    (line,) = _ranked(grid(recipe))
+    assert line.startswith("strategy 'llama_berry' compares each answer with all others")
 
 
 def test_the_bounds_of_a_dry_run_hold_the_replies():
