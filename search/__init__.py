@@ -21,6 +21,7 @@ from . import calibration as calibration
 from . import cats as cats
 from . import certainty as certainty
 from . import children as children
+from . import comparison as comparison
 from . import costs as costs
 from . import interface as interface
 from . import loop as loop

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int
 from .aggregations import AGGREGATIONS, Aggregation
 from .answers import AnswerRule, answer_best
 from .certainty import Certainty
+from .comparison import Comparison
 from .types import Paths, Plan, Request, SearchState
 
 
@@ -130,7 +131,8 @@ class Strategy:
         num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
             and on traced arrays. More than `max_depth` for methods that grow path after path.
         sampling: all settings that requests may use. A step bank must have recorded them.
-        uses_scores: False: the PRM is never called. A method that needs scores of some nodes only
+        uses_scores: False: the PRM is never called, and all scores are 0, unless `comparison` has
+            `scores`. A method that needs scores of some nodes only
             marks them in `Request.scored` and `Request.score_ends`.
         needs_step_scores: whether the method reads scores of unfinished paths. False: it reads only
             the score of the newest step of finished paths, so that `scoring_ends` may leave out all
@@ -154,6 +156,10 @@ class Strategy:
             rewrites.
         certainty: what the method reads as `Paths.certainty`. A policy that does not report it is
             refused before the search. None: nothing, and paths have no certainty.
+        comparison: how a language model chooses the answer of the search among the finished ones,
+            after its last tick. The host asks it, see `cats_jax.live.comparisons`. `answer` gives
+            the answer where nothing is compared: if a limit on tokens or seconds ends the search,
+            and with a simulator or a step bank. None: `answer` alone chooses.
         config: settings of the method, for callers; the core does not read them.
     """
 
@@ -182,6 +188,7 @@ class Strategy:
     needs_vectors: bool = False
     rewriting: str | None = None
     certainty: Certainty | None = None
+    comparison: Comparison | None = None
     config: Any = None
 
     def __post_init__(self) -> None:
@@ -194,6 +201,11 @@ class Strategy:
                     f"strategy {self.name!r}: {field} must be a function, got the name {value!r}: "
                     f"look it up, as {lookup} does"
                 )
+        if self.comparison is not None and not isinstance(self.comparison, Comparison):
+            raise TypeError(
+                f"strategy {self.name!r}: comparison must be a search.comparison.Comparison or "
+                f"None, got {self.comparison!r}"
+            )
 
 
 @functools.cache

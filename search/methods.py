@@ -10,6 +10,11 @@ from .named_strategies import NamedStrategies
 from .strategy.ab_mcts_a import ab_mcts_a as ab_mcts_a
 from .strategy.certainty_votes import deepconf as deepconf
 from .strategy.certainty_votes import self_certainty as self_certainty
+from .strategy.compared_answers import gen_select as gen_select
+from .strategy.compared_answers import pairwise_borda as pairwise_borda
+from .strategy.compared_answers import (
+    universal_self_consistency as universal_self_consistency,
+)
 from .strategy.deepconf_online import deepconf_online as deepconf_online
 from .strategy.dora import dora as dora
 from .strategy.dvts import dvts as dvts
@@ -22,6 +27,7 @@ from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.litesearch import litesearch as litesearch
+from .strategy.llama_berry import llama_berry as llama_berry
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
 from .strategy.mctsr import mctsr as mctsr
@@ -57,6 +63,7 @@ DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
         "litesearch": litesearch(),
         "mctsr": mctsr(),
         "ab_mcts_a": ab_mcts_a(),
+        "llama_berry": llama_berry(),
         "speculative_rejection": speculative_rejection(),
         "sequential_halving": sequential_halving(),
         "adaptive_consistency": adaptive_consistency(),
@@ -64,6 +71,9 @@ DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
         "self_certainty": self_certainty(),
         "deepconf": deepconf(),
         "deepconf_online": deepconf_online(),
+        "gen_select": gen_select(),
+        "universal_self_consistency": universal_self_consistency(),
+        "pairwise_borda": pairwise_borda(),
         "sequential_best_of_n": sequential_best_of_n(),
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),

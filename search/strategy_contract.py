@@ -218,7 +218,8 @@ def _check_facts(
     if strategy.ignores_num_candidates:
         asked = ticks.request.num_samples, one_candidate[1].request.num_samples
         require(np.array_equal(*asked), "ignores_num_candidates, but N changes what it samples")
-    if not strategy.uses_scores:
+    ranked = strategy.comparison is not None and strategy.comparison.scores
+    if not strategy.uses_scores and not ranked:
         seen, unseen = (
             (asked.request.num_samples, end.finished.replace(step_scores=()), chosen)
             for end, asked, chosen in (usual, blind)

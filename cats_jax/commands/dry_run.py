@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..bank.recipe import BankRecipe
+    from ..evaluation.cells import Cell
     from ..models.footprint import Footprint, Memory, Work
     from ..models.source import ModelSource
     from ..specs.models import PolicySpec, PrmSpec
@@ -62,7 +63,7 @@ def show_bounds(
     notes = [note for _, found_notes in counted for note in found_notes]
     _show_remarks(
         console,
-        [*notes, *_judges(recipe.prms)],
+        [*notes, *_judges(recipe.prms), *_ranked(cells)],
         (*absent, *_absent_files(recipe.questions), *missing, *controllers),
     )
 
@@ -104,6 +105,20 @@ def _judges(prms: Sequence[PrmSpec]) -> list[str]:
         "writes its critiques. The table does not count these tokens"
         for spec in prms
         if is_judge(spec)
+    ]
+
+
+def _ranked(cells: Sequence[Cell]) -> list[str]:
+    """A note for each strategy whose scores are comparisons, which the table does not bound."""
+    ranked = [
+        cell.spec.label
+        for cell in cells
+        if cell.strategy.comparison is not None and cell.strategy.comparison.scores
+    ]
+    return [
+        f"strategy {label!r} compares each answer with all others. The table does not count the "
+        "tokens that the comparisons read"
+        for label in dict.fromkeys(ranked)
     ]
 
 

@@ -62,7 +62,8 @@ def solve(
             vg_search, lookahead, rebase, dora, ets, particle_filtering, particle_gibbs,
             proportional_resampling, mcts, litesearch, speculative_rejection, sequential_halving,
             adaptive_consistency, early_stopping_consistency, self_certainty, deepconf,
-            deepconf_online, sequential_best_of_n, cats or cats_random; or a function of your own as
+            deepconf_online, gen_select, universal_self_consistency, pairwise_borda, llama_berry,
+            sequential_best_of_n, cats or cats_random; or a function of your own as
             module:function; or the label of a strategy in the recipe. Default: beam.
         certified: certificate.json of `cats-jax certify`: search with its strategy and N, and
             without a recipe also with its models, calibration and limits.
@@ -100,11 +101,10 @@ def solve(
     from ..controllers.strategies import foreign_models
     from ..evaluation.asked import asked_of
     from ..evaluation.cells import (
-        asked_rewrites,
+        asked_prompts,
         check_outcome_models,
         grid,
         prompt_tokens_of,
-        rewritings_of,
     )
     from ..evaluation.guarantees import guarantees
     from ..evaluation.runners import check_steps, largest_work
@@ -163,9 +163,9 @@ def solve(
     for spec in (one.policy, *one.prms):
         models.check(spec)
     check_outcome_models([cell])
-    wording, asked = asked_of(one) | asked_rewrites([cell]), Question("question", question)
-    longest = prompt_tokens_of(rewritings_of([cell]), one.policy)
-    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth, longest)
+    wording, asked = asked_of(one) | asked_prompts([cell]), Question("question", question)
+    longest = [prompt_tokens_of([cell], one, judge) for judge in ("policy", "prm")]
+    chosen, prms = settle(one.policy, one.prms, [asked], one.max_depth, *longest)
     one = dataclasses.replace(one, policy=chosen, prms=prms)
     check_there((chosen, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}

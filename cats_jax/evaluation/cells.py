@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,11 @@ from ..live.arguments import (
     missing_certainty,
     missing_vectors,
 )
-from ..models.source import is_outcome_model, thought_tokens
+from ..live.comparisons import not_a_judge
+from ..models.source import is_outcome_model, thought_tokens, writes_verdicts
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
+from ..specs.comparing import ComparisonPrompt, load_comparison
 from ..specs.functions import SHIPPED
 from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
@@ -111,9 +113,8 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
             elif prm is not None:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
-            if strategy.rewriting is not None:
-                with naming(f"strategy {spec.label!r}"):
-                    load_rewriting(strategy.rewriting)
+            with naming(f"strategy {spec.label!r}"):
+                _prompts_of(strategy)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             _check_certainty(spec.label, strategy, recipe.policy)
             _check_vectors(spec.label, strategy, recipe.policy)
@@ -168,29 +169,63 @@ def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tupl
     )
 
 
-def rewritings_of(cells: Sequence[Cell]) -> dict[str, Rewriting]:
-    """The rewriting of each strategy that rewrites answers, by the strategy's label."""
-    names = {cell.spec.label: cell.strategy.rewriting for cell in cells}
-    return {label: load_rewriting(name) for label, name in names.items() if name is not None}
-
-
-def asked_rewrites(cells: Sequence[Cell]) -> dict[str, Any]:
-    """The part of a manifest's entry `asked` about rewrites: the digests of their prompts."""
+def prompts_of(cells: Sequence[Cell]) -> dict[str, Rewriting | ComparisonPrompt]:
+    """The prompts of strategies that rewrite or compare answers, by kind and label."""
     return {
-        f"rewriting {label}": {"files": each.digests()}
-        for label, each in rewritings_of(cells).items()
+        f"{kind} {cell.spec.label}": prompts
+        for cell in cells
+        for kind, prompts in _prompts_of(cell.strategy).items()
     }
 
 
-def prompt_tokens_of(rewritings: Mapping[str, Rewriting], policy: PolicySpec) -> int:
-    """Most tokens that a prompt of a rewrite has besides the question's; 0 without rewritings."""
+def _prompts_of(strategy: search.Strategy) -> dict[str, Rewriting | ComparisonPrompt]:
+    """The prompts of a strategy by kind.
+
+    Raises:
+        BadInputError: there are no such prompts.
+    """
+    found: dict[str, Rewriting | ComparisonPrompt] = {}
+    if strategy.rewriting is not None:
+        found["rewriting"] = load_rewriting(strategy.rewriting)
+    if strategy.comparison is not None:
+        found["comparison"] = load_comparison(strategy.comparison.prompt)
+    return found
+
+
+def asked_prompts(cells: Sequence[Cell]) -> dict[str, Any]:
+    """The part of a manifest's entry `asked` about such prompts: the digests of their texts."""
+    return {key: {"files": each.digests()} for key, each in prompts_of(cells).items()}
+
+
+def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe, judge: str = "policy") -> int:
+    """Most tokens that a prompt of a rewrite or a comparison has besides the question's.
+
+    It is 0 without such cells. Tokens are those of the policy.
+
+    Args:
+        cells: cells of the recipe.
+        recipe: the recipe, for its limits.
+        judge: "policy", or "prm" for the prompts that PRMs read.
+    """
+    policy = recipe.policy
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
-    return max((each.prompt_tokens(last) for each in rewritings.values()), default=0)
+    path = (recipe.max_depth - 1) * policy.max_step_tokens + last
+    found = [0]
+    for cell in cells:
+        strategy = cell.strategy
+        if strategy.rewriting is not None and judge == "policy":
+            found.append(load_rewriting(strategy.rewriting).prompt_tokens(last))
+        if strategy.comparison is not None and strategy.comparison.judge == judge:
+            shown = strategy.comparison.most_shown(strategy.width(cell.num_candidates))
+            prompt = load_comparison(strategy.comparison.prompt)
+            found.append(prompt.prompt_tokens(path, shown))
+    return max(found)
 
 
 def check_outcome_models(cells: Sequence[Cell]) -> None:
-    """Raise BadInputError if a cell's strategy needs scores that its outcome model can't give.
+    """Raise BadInputError if a cell's PRM can't do what its strategy needs.
 
+    An outcome model gives no scores of unfinished paths, and only a judge that writes can compare.
     Reads the models' configurations, but no weights.
     """
     outcome = {
@@ -199,6 +234,10 @@ def check_outcome_models(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.prm is not None and outcome[cell.prm]:
             check_outcome_model(cell.strategy, cell.spec.label, cell.prm.label)
+        comparison = cell.strategy.comparison
+        compares = comparison is not None and comparison.judge == "prm"
+        if compares and cell.prm is not None and writes_verdicts(cell.prm) is False:
+            raise BadInputError(not_a_judge(cell.spec.label, f" {cell.prm.label!r}"))
 
 
 def _by_label(given: Sequence[Any], settled: Sequence[Any]) -> dict[str, Any]:

@@ -37,11 +37,11 @@ from ..storage.manifest import make_manifest
 from .asked import asked_of
 from .cells import (
     Cell,
-    asked_rewrites,
+    asked_prompts,
     check_outcome_models,
     grid,
     prompt_tokens_of,
-    rewritings_of,
+    prompts_of,
     settled_cells,
 )
 from .failing import FailureWatch
@@ -115,6 +115,10 @@ def cost_bounds(
             critiques = tokens
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
         tokens += critiques
+        if cell.strategy.comparison is not None and cell.strategy.comparison.judge == "policy":
+            # A reply is at most as long as an answer, with the thought before it.
+            prompts = cell.strategy.comparison.most_prompts(cell.strategy.width(per_step))
+            tokens += prompts * (longest + thought_tokens(policy))
         per_question = (1, candidates, tokens, scored)
         table.append((cell, *(num_questions * count for count in per_question)))
     return table
@@ -183,13 +187,14 @@ def prepare(
         recipe.prms,
         questions.questions,
         recipe.max_depth,
-        prompt_tokens_of(rewritings_of(cells), recipe.policy),
+        prompt_tokens_of(cells, recipe),
+        prompt_tokens_of(cells, recipe, "prm"),
     )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     for spec in recipe.prms:
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
-    wording = asked | asked_rewrites(cells)
+    wording = asked | asked_prompts(cells)
     recipe, guarantees = with_guarantees(recipe, fingerprints, wording, questions.contents)
     cells = settled_cells(cells, given, recipe)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
@@ -208,8 +213,8 @@ def prepare(
         notes=(*notes, *guarantees),
     )
     # By the labels of the rows: a strategy without its guarantee has another label by now.
-    formats |= {f"rewriting {label}": each.name for label, each in rewritings_of(cells).items()}
-    manifest["formats"], manifest["asked"] = formats, asked | asked_rewrites(cells)
+    formats |= {key: each.name for key, each in prompts_of(cells).items()}
+    manifest["formats"], manifest["asked"] = formats, asked | asked_prompts(cells)
     if questions.contents:
         manifest["contents"] = dict(questions.contents)
     manifest["revisions"] = revisions_of(recipe.strategies)

@@ -99,7 +99,7 @@ def guarantees(
     Args:
         recipe: the recipe.
         fingerprints: those of its policy and PRMs, by "policy" and "prm LABEL".
-        asked: `asked_of` the recipe before it was settled, with `asked_rewrites` of its cells.
+        asked: `asked_of` the recipe before it was settled, with `asked_prompts` of its cells.
         contents: those of the question set.
         of_questions: whether the recipe's questions are those that are searched.
 

@@ -76,12 +76,18 @@ def replay(
         seed: seed of the random draws.
 
     Raises:
-        BadInputError: the strategy does not call the PRM for some children, or rewrites answers.
+        BadInputError: the strategy does not call the PRM for some children, or rewrites or compares
+            answers.
     """
     if strategy.rewriting is not None:
         raise BadInputError(
             f"strategy {strategy.name!r} rewrites answers, which a bank has none of: search the "
             "questions by `cats-jax evaluate` without a bank"
+        )
+    if strategy.comparison is not None:
+        raise BadInputError(
+            f"strategy {strategy.name!r} compares the texts of answers, which a bank has none of: "
+            "search the questions by `cats-jax evaluate` without a bank"
         )
     if isinstance(strategy.config, search.cats.CatsConfig) and not strategy.config.score_base:
         raise BadInputError(

@@ -158,6 +158,8 @@ def _why_not(spec: StrategySpec, change: Change, *, functions: bool) -> str:
     if is_function_name(spec.name) and not functions:
         return f"it is the function {spec.name}: --functions runs it, if you trust the run folder"
     strategy = _strategy(spec)
+    if strategy.comparison is not None:
+        return "a judge chose its answers, and trees do not hold the comparisons"
     if change.of_scores and not strategy.uses_scores:
         return "it reads no scores"
     if change.of_scores and not strategy.keeps_all_paths:

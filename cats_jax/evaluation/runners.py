@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import BadInputError
+from ..live.comparisons import writer_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
@@ -115,6 +116,7 @@ class LocalRunner:
         recipe = self._recipe
         policy = self._load_policy()
         scorer = None if cell.prm is None else self._load_prm(cell.prm)
+        comparer = writer_of(cell.strategy, policy, scorer)  # what it writes is no shared path
         remember: Callable[[SearchResult], None] | None = None
         if self._shared is not None and cell.pool is not None:
             policy = whole_answers(
@@ -132,6 +134,7 @@ class LocalRunner:
 
         searcher = Searcher(
             policy=policy,
+            comparer=comparer,
             scorer=scorer,
             strategy=cell.strategy,
             params=cell.params,

@@ -35,6 +35,11 @@ def without_thinking(steps: Iterable[str]) -> str:
     return outside[-1][0] if outside else ""
 
 
+def answer_text(steps: Iterable[str]) -> str:
+    """All steps of an answer without the thinking in them, with blank lines between them."""
+    return "\n\n".join(filter(None, (text.strip() for text, _ in outside_thinking(steps))))
+
+
 def outside_thinking(steps: Iterable[str]) -> list[tuple[str, bool]]:
     """Several steps without the thinking in them.
 

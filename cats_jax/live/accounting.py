@@ -6,7 +6,16 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
-from ..protocols import Generation, Scoring, StepGenerator, StepScorer, facts_of, shared_seconds
+from ..protocols import (
+    Generation,
+    Scoring,
+    StepGenerator,
+    StepScorer,
+    TokenUsage,
+    facts_of,
+    shared_seconds,
+)
+from .ledger import Ledger
 from .new_candidates import NewCandidate
 from .pending_requests import PendingRequest
 from .slots import Slot
@@ -24,14 +33,54 @@ def charge_generation(
         ledger.candidates += len(asked.request.seeds)
         if asked.copy is not None:
             continue
-        usage, seconds = next(costs)
-        ledger.prompt_computed += usage.computed
-        ledger.prompt_cached += usage.cached
-        ledger.generated += usage.generated
-        ledger.flops += 2.0 * num_parameters * usage.computed
-        ledger.policy_seconds += seconds
+        _charge_policy(ledger, *next(costs), num_parameters)
         ledger.policy_calls += asked.slot not in called
         called.add(asked.slot)
+
+
+def charge_comparison(
+    ledger: Ledger,
+    replies: Sequence[tuple[TokenUsage, float]],
+    choices: Sequence[int | None],
+    num_parameters: int,
+    *,
+    by_prm: bool,
+) -> None:
+    """Charge a question for one round of comparisons.
+
+    Args:
+        ledger: ledger of the question.
+        replies: usage and seconds of each reply of the judge.
+        choices: choice of each comparison, or None.
+        num_parameters: number of the judge's parameters.
+        by_prm: whether the judge is the PRM, not the policy.
+    """
+    charge = _charge_prm if by_prm else _charge_policy
+    for usage, seconds in replies:
+        charge(ledger, usage, seconds, num_parameters)
+    if by_prm:
+        ledger.prm_calls += bool(replies)
+    else:
+        ledger.policy_calls += bool(replies)
+    ledger.comparisons += len(choices)
+    ledger.comparisons_unread += sum(choice is None for choice in choices)
+
+
+def _charge_policy(ledger: Ledger, usage: TokenUsage, seconds: float, num_parameters: int) -> None:
+    ledger.prompt_computed += usage.computed
+    ledger.prompt_cached += usage.cached
+    ledger.generated += usage.generated
+    ledger.flops += 2.0 * num_parameters * usage.computed
+    ledger.policy_seconds += seconds
+
+
+def _charge_prm(ledger: Ledger, usage: TokenUsage, seconds: float, num_parameters: int) -> None:
+    ledger.prm_computed += usage.computed
+    ledger.prm_cached += usage.cached
+    flops = 2.0 * num_parameters * usage.computed
+    ledger.flops += flops
+    ledger.prm_flops += flops
+    ledger.prm_seconds += seconds
 
 
 def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_parameters: int) -> None:
@@ -42,12 +91,7 @@ def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_paramet
     ):
         ledger = new.slot.tree.ledger
         ledger.prm_refused += value is None
-        ledger.prm_computed += usage.computed
-        ledger.prm_cached += usage.cached
-        flops = 2.0 * num_parameters * usage.computed
-        ledger.flops += flops
-        ledger.prm_flops += flops
-        ledger.prm_seconds += seconds
+        _charge_prm(ledger, usage, seconds, num_parameters)
         ledger.prm_calls += new.slot not in called
         called.add(new.slot)
 

@@ -8,6 +8,9 @@ commits only the slots whose samples and scores have arrived. If a call breaks t
 question, never on its slot or its neighbours, so results do not depend on the order in which calls
 end.
 
+A search whose strategy compares its answers leaves its slot when it ends, and `comparisons` has it
+until the judge has chosen.
+
 `expander` waits for the models, `accounting` charges the costs, and `live_paths` lets the models
 forget dead paths.
 """
@@ -22,6 +25,7 @@ import numpy as np
 
 from ..protocols import AnswerGrader, StepGenerator, StepScorer
 from .accounting import Accounts
+from .comparisons import Comparisons
 from .expander import Expander
 from .jobs import Job, SearchSettings
 from .ledger import Ledger
@@ -52,6 +56,7 @@ class SearchBatch:
         slots: int,
         finish: Callable[[SearchResult], None],
         timings: Timings,
+        comparisons: Comparisons | None = None,
     ) -> None:
         """Set up empty slots for the questions in `waiting`; `finish` gets each result.
 
@@ -67,6 +72,7 @@ class SearchBatch:
             policy, scorer, slots, settings.capacity, vectors=settings.strategy.needs_vectors
         )
         self._accounts = Accounts(timings, policy, scorer)
+        self._comparisons = comparisons
 
     def run(self) -> None:
         """Search until every question has ended."""
@@ -84,9 +90,12 @@ class SearchBatch:
         """
         with self._accounts.host():
             self._refill()
+        compared = self._compare()
+        for result in compared:
+            self._finish(result)
         if not self._open():
             self._expander.forget()
-            return False
+            return bool(compared or self._comparisons)
         observed, advanced = self._tick()
         with self._accounts.host():
             results = self._settle(observed, advanced)
@@ -108,22 +117,29 @@ class SearchBatch:
         dropped = [slot for slot in here if slot.job.question.id in ids]
         for slot in dropped:
             self._free(slot)
-        return [slot.job.question.id for slot in dropped]
+        compared = [] if self._comparisons is None else self._comparisons.drop(ids)
+        return [*(slot.job.question.id for slot in dropped), *compared]
 
     def progress(self) -> Iterator[tuple[str, int, Ledger]]:
         """Id, completed steps and costs so far of each open question."""
         for slot in self._open():
             yield slot.job.question.id, slot.step, slot.tree.ledger
+        if self._comparisons is not None:
+            yield from self._comparisons.progress()
 
     def close(self) -> None:
         """End the threads of concurrent models; calls in progress are not awaited."""
         self._expander.close()
+        if self._comparisons is not None:
+            self._comparisons.close()
 
     def _refill(self) -> None:
-        """Put waiting questions into free slots."""
+        """Put waiting questions into free slots; a search that is compared takes a place, too."""
         opened: dict[int, SearchInputs] = {}
+        compared = 0 if self._comparisons is None else len(self._comparisons)
+        places = len(self._slots) - len(self._open()) - compared
         for index, slot in enumerate(self._slots):
-            if slot is None and self._waiting:
+            if slot is None and self._waiting and len(opened) < places:
                 job = self._waiting.popleft()
                 tree = SearchTree(job.question, self._grader)
                 reads_log_probs = self._settings.reads_log_probs(job.inputs)
@@ -132,6 +148,13 @@ class SearchBatch:
                 self._slots[index] = Slot(index, job, tree, *read)
                 opened[index] = job.inputs
         self._states.open(opened)
+
+    def _compare(self) -> list[SearchResult]:
+        """Results of the searches whose comparisons have ended."""
+        if not self._comparisons:
+            return []
+        self._expander.forget()
+        return self._comparisons.advance(len(self._open()))
 
     def _tick(self) -> tuple[dict[str, Any], list[Slot]]:
         """Advance some questions by one phase; also return the slots that advanced.
@@ -171,7 +194,10 @@ class SearchBatch:
         for slot in advanced:
             end = slot.end(observed, self._settings)
             if end is not None:
-                results.append(slot.result(observed, *end))
+                result = slot.result(observed, *end)
+                compared = self._comparisons
+                if compared is None or not compared.add(result, slot.tree.answer_class):
+                    results.append(result)
                 self._free(slot)
             elif slot.phase == 0:
                 slot.valid_in_step = 0

@@ -9,8 +9,8 @@ import search
 
 from ..protocols import Question
 from . import ticks
+from .ledger import Ledger
 from .results import Status
-from .tree import SearchTree
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Limits:
     max_tokens: int | None = None
     max_seconds: float | None = None
 
-    def exceeded(self, tree: SearchTree) -> tuple[Status, str] | None:
+    def exceeded(self, ledger: Ledger) -> tuple[Status, str] | None:
         """The limit that a question has reached, with the reason in one line, or None."""
-        tokens, seconds = tree.ledger.tokens, tree.ledger.seconds
+        tokens, seconds = ledger.tokens, ledger.seconds
         if self.max_tokens is not None and tokens >= self.max_tokens:
             return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
         if self.max_seconds is not None and seconds >= self.max_seconds:

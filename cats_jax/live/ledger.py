@@ -18,6 +18,10 @@ class Ledger:
         prm_computed: PRM tokens that went through the model.
         prm_cached: PRM tokens reused from the cache.
         prm_refused: candidates that are invalid because the PRM can't read a path that long.
+        comparisons: prompts in which finished answers were compared, see `live.comparisons`. Their
+            tokens, calls and seconds are among those of the policy, or of the PRM if it compares or
+            if they give the scores of a search.
+        comparisons_unread: comparisons without a choice that could be read.
         policy_calls: policy calls that carried a request of this question.
         prm_calls: PRM calls that carried a path of this question.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
@@ -38,6 +42,8 @@ class Ledger:
     prm_computed: int = 0
     prm_cached: int = 0
     prm_refused: int = 0
+    comparisons: int = 0
+    comparisons_unread: int = 0
     policy_calls: int = 0
     prm_calls: int = 0
     flops: float = 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ..errors import BadInputError
-from ..grading.thinking import outside_thinking, without_thinking
+from ..grading.thinking import answer_text, without_thinking
 from ..protocols import (
     Generation,
     Path,
@@ -131,8 +131,7 @@ class Rewriter(GeneratorProxy[StepGenerator]):
 
     @staticmethod
     def _text(prompt: str, request: StepRequest, critique: str = "") -> str:
-        said = [text.strip() for text, _ in outside_thinking(step.text for step in request.path)]
-        answer = "\n\n".join(filter(None, said))
+        answer = answer_text(step.text for step in request.path)
         question, critique = request.question.text, without_thinking([critique]).strip()
         return rewriting_text(prompt, question=question, answer=answer, critique=critique)
 

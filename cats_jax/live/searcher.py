@@ -33,9 +33,11 @@ from .arguments import (
     check_vectors,
     check_width,
 )
+from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
+from .ranked_answers import RankScorer
 from .results import SearchResult
 from .rewriter import Rewriter
 from .seeds import stable_seed
@@ -76,6 +78,7 @@ class Searcher:
         max_tokens: int | None = None,
         max_seconds: float | None = None,
         recorder: search.Recorder | None = None,
+        comparer: StepGenerator | None = None,
     ) -> None:
         """Check the settings; no model is called yet.
 
@@ -111,6 +114,9 @@ class Searcher:
                 PRM; checked after every tick.
             max_seconds: cap on the seconds spent on a question; checked after every tick.
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
+            comparer: language model that compares finished answers, for strategies with a
+                `comparison`. Its cost counts as that of the comparison's judge, which it replaces.
+                None: this judge, the policy or the language model of the scorer.
 
         Raises:
             BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
@@ -165,12 +171,20 @@ class Searcher:
             raise BadInputError(f"max_tokens={max_tokens!r}: must be an integer of at least 1")
         if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
             raise BadInputError(f"max_seconds={max_seconds!r}: must be a number >= 0")
+        self._compares: Judge | None = None
+        if comparer is not None:
+            check_policy(comparer)
+        if strategy.comparison is not None:
+            writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
+            self._compares = Judge(writer, strategy.comparison)
         if strategy.rewriting is not None:
             policy = Rewriter(policy, load_rewriting(strategy.rewriting))
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None
-        if read is not None:
+        if self._compares is not None and self._compares.comparison.scores:
+            self._scorer = RankScorer(self._compares)
+        elif read is not None:
             self._scorer = whole_scores(read, self._policy)
         self._settings = SearchSettings(
             strategy=strategy,
@@ -220,6 +234,8 @@ class Searcher:
                 raise BadInputError(f"question id {question.id!r} occurs twice: ids must be unique")
             seen.add(question.id)
             self._policy.check_question(question)
+            if self._compares is not None:
+                self._compares.check_question(question)
         if not questions:
             return []
         keep_compiled_programs()
@@ -238,7 +254,10 @@ class Searcher:
                 on_result(result)
 
         self.cohort(deque(jobs), finish).run()
-        return [results[question.id] for question in questions]
+        found = [results[question.id] for question in questions]
+        if (note := unread_note(self._settings.strategy.name, found)) is not None:
+            warnings.warn(note, stacklevel=2)
+        return found
 
     def job(self, question: Question, seed_name: str | None = None) -> Job:
         """A question with this searcher's N, budget, price and seed.
@@ -272,6 +291,11 @@ class Searcher:
             slots: number of questions at once; None: as many as wait, at most `in_flight`.
         """
         at_once = min(self._in_flight, len(waiting)) if slots is None else slots
+        places = 1 << (at_once - 1).bit_length()
+        comparisons = None
+        if self._compares is not None:
+            limits = self._settings.limits
+            comparisons = Comparisons(self._compares, limits, places, self.timings)
         return SearchBatch(
             settings=self._settings,
             params=self._params,
@@ -280,7 +304,8 @@ class Searcher:
             grader=self._grader,
             waiting=waiting,
             # A power of two, so that runs of similar size share one compilation.
-            slots=1 << (at_once - 1).bit_length(),
+            slots=places,
             finish=finish,
             timings=self.timings,
+            comparisons=comparisons,
         )

@@ -110,7 +110,7 @@ class Slot:
             return "failed", self.failure
         if terminal and observed["cut_by_budget"][self.index]:
             return "budget", f"budget of {self.job.inputs.budget} candidates spent"
-        return ("answered", "") if terminal else settings.limits.exceeded(self.tree)
+        return ("answered", "") if terminal else settings.limits.exceeded(self.tree.ledger)
 
     def result(self, observed: dict[str, Any], status: Status, reason: str) -> SearchResult:
         """The result of a search that ended with this status; a failed search has no answer."""

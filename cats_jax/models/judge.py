@@ -97,6 +97,11 @@ class JudgeScorer:
         self._paid: dict[Question, set[str]] = {}
 
     @property
+    def writer(self) -> StepGenerator:
+        """The language model, which can also compare answers; see `live.comparisons`."""
+        return self._writer
+
+    @property
     def recomputed(self) -> int:
         """Tokens computed again, as in `HuggingFaceGenerator`; 0 if the writer does not count."""
         return getattr(self._writer, "recomputed", 0)

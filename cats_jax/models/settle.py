@@ -35,7 +35,8 @@ def settle(
     prms: tuple[PrmSpec, ...],
     questions: Sequence[Question],
     max_depth: int,
-    rewriting_tokens: int = 0,
+    prompt_tokens: int = 0,
+    compared_tokens: int = 0,
 ) -> tuple[PolicySpec, tuple[PrmSpec, ...]]:
     """The models as this machine will run them; the choices belong in the manifest.
 
@@ -47,18 +48,19 @@ def settle(
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
     tokens, and those of a thought if its format has one, so that no sample depends on it. If the
-    run rewrites answers, it gets at least the longest prompt, `rewriting_tokens`, the tokens of a
-    thought, and max(max_step_tokens, max_answer_tokens). A PRM's engine, with its other vocabulary,
-    gets twice as many as the formula and 16 per step for the tags of its format; see `prm_context`
-    for judges.
+    run rewrites or compares answers, it gets at least the longest prompt of a question,
+    `prompt_tokens`, the tokens of a thought, and max(max_step_tokens, max_answer_tokens). A PRM's
+    engine, with its other vocabulary, gets twice as many as the formula and 16 per step for the
+    tags of its format; see `prm_context` for judges.
 
     Args:
         policy: the policy of a recipe.
         prms: its PRMs, of which one at a time is in memory beside the policy.
         questions: the questions of the run.
         max_depth: largest number of steps of a path.
-        rewriting_tokens: most tokens that the prompt of a rewrite has besides the question's; 0
-            if the run rewrites no answers.
+        prompt_tokens: most tokens that the prompt of a rewrite or a comparison by the policy has
+            besides the question's; 0 if the run has none.
+        compared_tokens: the same for comparisons by PRMs.
 
     Raises:
         BadInputError: a setting of an engine can't work. It is an unknown argument or quantization
@@ -71,20 +73,20 @@ def settle(
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
     silence_transformers()
-    policy, longest = _with_prompts(policy, questions, max_depth, rewriting_tokens)
+    policy, longest = _with_prompts(policy, questions, max_depth, prompt_tokens)
     return policy, tuple(
-        _with_context(spec, prm_context(spec, longest, max_depth))
+        _with_context(spec, prm_context(spec, longest, max_depth, compared_tokens))
         if _has_own_engine(spec)
         else spec
         for spec in prms
     )
 
 
-def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int) -> int:
+def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int, compared_tokens: int = 0) -> int:
     """Context that a PRM gets for paths of some tokens of the policy, prompt included.
 
     A judge gets room for its own messages, for a second copy of the path's last step, and for a
-    critique.
+    critique; or for the answers that it compares, if these are more tokens.
     """
     needed = _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
     if spec.format == AUTO:  # of a missing model, or of the embedded world's
@@ -94,7 +96,8 @@ def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int) -> int:
         return needed
     critique = chosen.read_out.max_tokens if isinstance(chosen.read_out, Verdict) else 0
     messages = len((chosen.system + chosen.prompt).encode())
-    return needed * (1 + chosen.prompt.count("{step}")) + messages + critique
+    shown = max(needed * chosen.prompt.count("{step}"), _PRM_FACTOR * compared_tokens)
+    return needed + shown + messages + critique
 
 
 def choose_threads(spec: Spec) -> Spec:
@@ -137,7 +140,7 @@ def _has_own_engine(spec: ModelSpec) -> bool:
 
 
 def _with_prompts(
-    policy: PolicySpec, questions: Sequence[Question], max_depth: int, rewriting_tokens: int
+    policy: PolicySpec, questions: Sequence[Question], max_depth: int, prompt_tokens: int
 ) -> tuple[PolicySpec, int]:
     """The policy with a context, and the largest number of tokens of a path, prompt included."""
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
@@ -149,7 +152,7 @@ def _with_prompts(
     model = _without_weights(policy, format=policy.format)
     model.limit_context(policy.max_model_len)
     longest = max(map(model.check_prompt, questions), default=0)
-    needed = min(longest + max(steps, rewriting_tokens + last + thought), model.context)
+    needed = min(longest + max(steps, prompt_tokens + last + thought), model.context)
     return _with_context(policy, needed), min(longest + steps, model.context)
 
 

@@ -206,6 +206,12 @@ def is_judge(spec: PrmSpec) -> bool:
     return chosen is not None and chosen.layout == "judge"
 
 
+def writes_verdicts(spec: PrmSpec) -> bool | None:
+    """Whether a PRM is a judge that writes, by its format; None for a model that can't be told."""
+    chosen = _prm_format(spec)
+    return None if chosen is None else isinstance(chosen.read_out, Verdict)
+
+
 def format_to_read(spec: PrmSpec) -> PRMFormat:
     """The format of a PRM that is loaded to read given steps.
 

@@ -37,8 +37,8 @@ class CostBounds:
     Attributes:
         candidates: sampled steps.
         tokens: tokens as in `Ledger.tokens`. None if the run does not state the limits of steps and
-            answers, if the strategy rewrites answers, if a question exceeds the premise, or if no
-            question has tokens.
+            answers, if the strategy rewrites or compares answers, if a question exceeds the
+            premise, or if no question has tokens.
         flops: FLOPs of policy and PRM. None in the same cases, and if the rows do not count FLOPs.
     """
 
@@ -73,8 +73,9 @@ def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBo
             "evaluate`"
         )
     sampled = _most_sampled(config["policy"], group.num_candidates, candidates)
-    if f"rewriting {group.strategy}" in run.manifest.get("formats", {}):
-        sampled = None  # prompts of rewrites hold answers, and critiques are no candidates
+    prompts = {f"rewriting {group.strategy}", f"comparison {group.strategy}"}
+    if prompts & {*run.manifest.get("formats", {})}:
+        sampled = None  # prompts hold answers, and neither critiques nor choices are candidates
     computed = None if sampled is None else PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
     tokens = flops = None
     if sampled is not None and computed is not None:

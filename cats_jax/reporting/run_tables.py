@@ -104,6 +104,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     records = [_record(group) for group in found]
     over_seeds = any(record["seeds_low"] is not None for record in records)
     refused = any(record["prm_refused"] for record in records)
+    unread = any(record["comparisons_unread"] for record in records)
     failed = any(record["failed"] for record in records)
     unequal = [name for name in ("seeds", "questions") if len({r[name] for r in records}) > 1]
     columns = (
@@ -119,6 +120,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         Column("s/question", ("seconds",), share, 8),
         Column("failed", ("failed",), plain, 4 if failed else 11),
         *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
+        *([Column("unread comparisons", ("comparisons_unread",), plain, 6)] if unread else []),
         *(Column(name, (name,), plain, 3) for name in unequal),
     )
     notes = tuple(
@@ -140,6 +142,7 @@ def _record(group: Group) -> Record:
         **{name: group.mean(name) for name in means},
         "failed": sum(row.status == "failed" for row in group.rows),
         "prm_refused": sum(row.ledger.prm_refused for row in group.rows),
+        "comparisons_unread": sum(row.ledger.comparisons_unread for row in group.rows),
         "questions": len(group.by_question()),
         "seeds": len({row.seed for row in group.rows}),
     }

@@ -10,7 +10,7 @@ from ..bank.build import fingerprints
 from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
-from ..evaluation.cells import Cell, asked_rewrites, check_outcome_models, grid
+from ..evaluation.cells import Cell, asked_prompts, check_outcome_models, grid
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import check_steps, largest_work
 from ..grading.graders import default_grader
@@ -211,7 +211,7 @@ class Offer:
         scored = any(cell.prm is not None for cell in self._cells.values())
         prms = recipe.prms if scored else ()
         known = fingerprints(models, recipe.policy, prms)
-        asked = asked_of(recipe) | asked_rewrites([*self._cells.values()])
+        asked = asked_of(recipe) | asked_prompts([*self._cells.values()])
         self._guarantees = guarantees(recipe, known, asked, of_questions=False)
         check_models(models, recipe.policy, prms, largest_work(recipe))
         broken = [each.line for each in self._guarantees.values() if not each.holds]

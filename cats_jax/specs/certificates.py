@@ -260,6 +260,7 @@ def terms(
             "policy": asked.get("policy"),
             "prm": None if prm is None else asked.get(f"prm {prm}"),
             "rewriting": asked.get(f"rewriting {strategy}"),
+            "comparison": asked.get(f"comparison {strategy}"),
         }
     if prm is not None:
         scorer = _labelled(config["prms"], prm)
@@ -303,7 +304,7 @@ def _other_asking(there: Any, here: Any) -> list[str]:
     if there is None:
         return ["its run keeps no digests of tokenizers, formats and data files: evaluate again"]
     broken = []
-    for kind in ("policy", "prm", "rewriting"):
+    for kind in ("policy", "prm", "rewriting", "comparison"):
         title = _TITLES.get(kind, kind)
         old, new = there[kind] or {}, here[kind] or {}
         files, others = old.get("files") or {}, new.get("files") or {}

@@ -10,17 +10,13 @@ text can't contain such a tag.
 
 from __future__ import annotations
 
-import hashlib
-import pathlib
 import re
 from dataclasses import dataclass
 
-from ..errors import BadInputError, known_names
-from ..storage.yaml_file import checked_fields, naming
-from ..storage.yaml_reading import load_yaml
+from ..errors import BadInputError
+from .prompt_texts import fenced, load_prompts, text_digests
 
 _PLACES = re.compile(r"\{(question|answer|critique)\}")
-_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,7 @@ class Rewriting:
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of each prompt, by its key; the name of a rewriting does not count."""
-        prompts = {"prompt": self.prompt, "critique": self.critique}
-        return {key: hashlib.sha256(text.encode()).hexdigest() for key, text in prompts.items()}
+        return text_digests(prompt=self.prompt, critique=self.critique)
 
     def prompt_tokens(self, answer_tokens: int) -> int:
         """Most tokens that a prompt of a rewrite has besides the question's.
@@ -121,24 +116,10 @@ def load_rewriting(choice: str) -> Rewriting:
     Raises:
         BadInputError: an unknown name, or a file that is not a rewriting.
     """
-    if choice.endswith((".yaml", ".yml")):
-        where = f"rewriting file {choice!r}"
-        values = checked_fields(where, load_yaml(choice, "rewriting"), Rewriting)
-        with naming(where):
-            return Rewriting(**{"name": pathlib.Path(choice).stem, **values})
-    if choice not in REWRITINGS:
-        raise BadInputError(
-            f"rewriting {choice!r} is unknown: {known_names(choice, REWRITINGS)}, or a .yaml file"
-        )
-    return REWRITINGS[choice]
+    return load_prompts("rewriting", choice, Rewriting, REWRITINGS)
 
 
 def rewriting_text(prompt: str, **texts: str) -> str:
     """A prompt with texts in its places, each between tags of the place's name."""
-
-    def fenced(place: re.Match[str]) -> str:
-        tag = place[1]
-        return f"<{tag}>\n{_TAGS.sub('&lt;', texts[tag])}\n</{tag}>"
-
     # In one pass: inserted texts are not searched for places.
-    return _PLACES.sub(fenced, prompt)
+    return _PLACES.sub(lambda place: fenced(place[1], texts[place[1]]), prompt)

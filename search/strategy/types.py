@@ -55,6 +55,15 @@ class RefinedAnswers(struct.PyTreeNode):
     node_of_slot: jax.Array  # i32[S]; tree node of each frontier slot
 
 
+class RankedAnswers(struct.PyTreeNode):
+    """The memory of LLaMA-Berry: all answers so far; node 0 is the question."""
+
+    paths: Paths  # [M]; `parent` is the node's parent in this tree, or itself without one
+    quality: jax.Array  # f32[M]; Q of each node
+    visits: jax.Array  # i32[M]; visits of each node
+    node_of_slot: jax.Array  # i32[S]; tree node of each frontier slot
+
+
 class Waiting(struct.PyTreeNode):
     """The memory of look-ahead search: the candidates, while the frontier rolls them out."""
 

@@ -265,26 +265,37 @@ def test_tokenizers_formats_and_contexts_are_a_part(tmp_path):
     )
 
 
-def test_the_prompts_of_rewrites_are_a_part(tmp_path):
+_REWRITES = 'prompt: "{answer}{critique}{question}"\ncritique: "%s"\n'
+_COMPARES = 'prompt: "{answers}{question}"\nchoice: "%s"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "values", "key"),
+    [
+        ("mctsr", "rewriting", _REWRITES, ("{question}{answer}", "{answer}{question}"), "critique"),
+        ("gen_select", "comparison", _COMPARES, ("Best:", "Judgment:"), "choice"),
+    ],
+)
+def test_the_prompts_of_rewrites_are_a_part(tmp_path, name, kind, text, values, key):
     own = tmp_path / "own.yaml"
-    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{question}{answer}"\n')
-    option = {"name": "mctsr", "rewriting": str(own), "label": "two"}
+    own.write_text(text % values[0])
+    option = {"name": name, kind: str(own), "label": "two"}
     file = made_certificates.write_certificate(
         tmp_path / "c.json", scripted.ScriptedModels(), strategies=["majority", option]
     )
     served = Offer(recipe(file, prms=["exact"]), name="m", max_prompt_characters=100)
     served.load(scripted.ScriptedModels())
-    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{answer}{question}"\n')
-    with pytest.raises(BadInputError, match="the rewriting's critique is another one"):
+    own.write_text(text % values[1])
+    with pytest.raises(BadInputError, match=f"the {kind}'s {key} is another one"):
         served.load(scripted.ScriptedModels())
     evaluation = prepared(file, True)
     (line,) = evaluation.guarantees
-    assert line.endswith(": the rewriting's critique is another one")
+    assert line.endswith(f": the {kind}'s {key} is another one")
     # The bounds on costs and the next certificate look for the label of the rows.
     (cell,) = evaluation.cells
     assert cell.spec.label == "certified (no guarantee)"
     for entry in ("asked", "formats"):
-        assert "rewriting certified (no guarantee)" in evaluation.manifest[entry]
+        assert f"{kind} certified (no guarantee)" in evaluation.manifest[entry]
 
 
 def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):

@@ -74,10 +74,14 @@ def test_what_is_refused_before_a_run():
 
 
 def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
-    recipe = _recipe(max_depth=1, strategies=["mctsr", "ab_mcts_a"])
+    recipe = _recipe(max_depth=1, strategies=["llama_berry", "mctsr", "ab_mcts_a"])
     found = evaluate.cost_bounds(recipe, grid(recipe), 1)
     scored = PROMPT_TOKENS + 4 * 64 + 4 * MARK_TOKENS
-    assert [each[1:] for each in found] == [(1, 4, 8 * 64, scored), (1, 4, 4 * 64, scored)]
+    assert [each[1:] for each in found] == [
+        (1, 4, (8 + 12) * 64, 0),
+        (1, 4, 8 * 64, scored),
+        (1, 4, 4 * 64, scored),
+    ]
 
 
 def test_an_endpoint_that_continues_nothing_can_rewrite():

@@ -83,10 +83,15 @@ def test_each_call_of_the_policy_serves_all_open_questions():
     assert [len(ids) for ids in calls] == sorted((len(ids) for ids in calls), reverse=True)
 
 
-# Those of methods that rewrite answers are in `test_rewriter`.
-@pytest.mark.parametrize(
-    "name", [n for n, s in search.methods.DEFAULTS.items() if s.rewriting is None]
-)
+# Those of methods that rewrite and compare answers are in `test_rewriter` and `test_comparisons`.
+_PLAIN = [
+    name
+    for name, strategy in search.methods.DEFAULTS.items()
+    if strategy.rewriting is None and strategy.comparison is None
+]
+
+
+@pytest.mark.parametrize("name", _PLAIN)
 def test_limits_ledger_and_tree_agree(name):
     strategy, budget = search.methods.DEFAULTS[name], 19
     policy, scorer = LetterPolicy(20), HashScorer()

@@ -258,13 +258,13 @@ def test_an_engine_gets_the_context_that_the_run_needs(machine, tmp_path):
     assert scorer.max_model_len == 2 * settled.max_model_len + 16 * 3
     assert settle(settled, (scorer,), questions, max_depth=9) == (settled, (scorer,))
     # The prompt of a rewrite may be longer than a path; the PRM reads no prompts.
-    rewrites, again = settle(policy, (prm,), questions, 3, rewriting_tokens=60)
+    rewrites, again = settle(policy, (prm,), questions, 3, prompt_tokens=60)
     assert (rewrites.max_model_len, again) == (longest + 60 + 25, (scorer,))
     # A rewrite has a thought of its own.
     own = tmp_path / "thinks.yaml"
     own.write_text("thinking: {budget: 8}\n")
     thinks = dataclasses.replace(policy, format=str(own))
-    rewrites, _ = settle(thinks, (), questions, 3, rewriting_tokens=60)
+    rewrites, _ = settle(thinks, (), questions, 3, prompt_tokens=60)
     assert rewrites.max_model_len == longest + 60 + Thinking(8).most_tokens + 25
     # At most what the model has, and nothing where there is no engine.
     most, (scorer,) = settle(policy, (prm,), questions, max_depth=99)

@@ -591,6 +591,9 @@ def test_an_engine_gets_room_for_the_messages_and_the_critique():
     plain, judged = PrmSpec("x", format="rlhflow"), PrmSpec("x", format="judge-critique")
     room = prm_context(judged, 500, 10) - prm_context(plain, 500, 10)
     assert room == len((JUDGE_CRITIQUE.system + JUDGE_CRITIQUE.prompt).encode()) + 1024
+    # A prompt of a comparison has other text than a path.
+    assert prm_context(judged, 500, 10, 300) == prm_context(judged, 500, 10) + 2 * 300
+    assert prm_context(plain, 500, 10, 300) == prm_context(plain, 500, 10)
 
 
 @pytest.mark.parametrize("name", ["judge-critique", "judge-probability"])

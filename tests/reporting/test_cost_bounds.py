@@ -72,11 +72,12 @@ def test_without_limits_or_counts_there_is_no_bound(tmp_path):
     _, found = bounds(run)
     assert (found.tokens, found.flops) == (None, None)
     assert found.candidates < 12
-    run = searched(tmp_path)
-    formats = {f"rewriting {run.rows[0].strategy}": "critique"}
-    run = dataclasses.replace(run, manifest={**run.manifest, "formats": formats})
-    _, found = bounds(run)
-    assert (found.tokens, found.flops) == (None, None)
+    for prompts in ("rewriting", "comparison"):
+        run = searched(tmp_path)
+        formats = {f"{prompts} {run.rows[0].strategy}": "own"}
+        run = dataclasses.replace(run, manifest={**run.manifest, "formats": formats})
+        _, found = bounds(run)
+        assert (found.tokens, found.flops) == (None, None)
 
 
 def test_a_question_beyond_the_premise_takes_the_bound_away(tmp_path):

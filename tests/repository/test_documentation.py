@@ -11,6 +11,7 @@ Sphinx directives. A comment in the line before a block says what else is done w
     <!-- run: as a prompt format -->         yaml, the file of a policy's `format`
     <!-- run: as a PRM format -->            yaml, the file of a PRM's `format`
     <!-- run: as a rewriting -->             yaml, the file of a strategy's `rewriting`
+    <!-- run: as a comparison -->            yaml, the file of a strategy's `comparison`
 
 A python block whose first line is a comment with a file's name is also written to that file, so
 that a recipe further down the page can name its functions as module:function.
@@ -46,6 +47,7 @@ from cats_jax.models.prm.family import load_format
 from cats_jax.models.prompts.policy_format import choose_format
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepGenerator, StepScorer
+from cats_jax.specs.comparing import load_comparison
 from cats_jax.specs.functions import is_function_name, load_function
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
 from cats_jax.specs.rewriting import load_rewriting
@@ -328,6 +330,9 @@ def _load_yaml(block: Block, folder: pathlib.Path) -> None:
         return
     if block.mark == "as a rewriting":
         load_rewriting(str(file))
+        return
+    if block.mark == "as a comparison":
+        load_comparison(str(file))
         return
     if block.mark == "as part of a recipe":
         file.write_text(yaml.safe_dump({**_RECIPE, **yaml.safe_load(block.text)}))

@@ -22,7 +22,7 @@ from search.strategy.ets_program import Program, kept_leaves
 
 
 def rebase(scores, places):
-    """Children of each leaf: the published loop, with ties and rounding as in `search.methods.rebase`."""
+    """Children of each leaf: the published loop, with ties and rounding as in `rebase`."""
     weights = [math.exp(score / 0.2) for score in scores]
     order = sorted(range(len(scores)), key=lambda row: (-scores[row], row))
     children = [0] * len(scores)

@@ -1,0 +1,437 @@
+"""Comparisons at the end of searches: a language model chooses among their finished answers.
+
+A strategy with `search.Strategy.comparison` ends with a comparison. The judge, by default the
+policy, gets the prompt of a `ComparisonPrompt` in place of a question, so no policy needs code of
+its own for comparisons. `comparison_rules` says which answers meet, and `cats_jax.specs.comparing`
+how they are shown and how the choice is read.
+
+A choice is a function of the texts alone: order and seeds derive from them. It does not depend on
+the run seed, on the order of sampling or on other searches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+import search
+
+from ..errors import BadInputError, GeneratorContractError
+from ..grading.thinking import answer_text, without_thinking
+from ..protocols import (
+    Question,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    StepScorer,
+    TokenUsage,
+    facts_of,
+    shared_seconds,
+)
+from ..specs.comparing import load_comparison
+from .accounting import charge_comparison
+from .calls import executor_for, generate
+from .comparison_rules import Match, Rounds, rounds_of
+from .jobs import Limits
+from .ledger import Ledger
+from .results import SearchResult
+from .seeds import stable_seed
+from .timings import Timings
+
+REMEMBERED = 1 << 12
+"""Number of replies that are remembered by their prompt; the least recently used are dropped."""
+
+_GATHER = 8
+"""One call compares when the searches that wait for it are 1 / `_GATHER` of the open ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the judge wrote outside its thoughts, and what it cost."""
+
+    text: str
+    usage: TokenUsage
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """Replies of a call.
+
+    Attributes:
+        by_id: reply by the id of its prompt; none for a prompt that does not fit the context.
+        new: ids of the prompts that were sent; the other replies were remembered.
+        inside: seconds inside the model.
+        wall: seconds of the whole call.
+    """
+
+    by_id: dict[str, Reply]
+    new: frozenset[str]
+    inside: float
+    wall: float
+
+
+class Judge:
+    """A language model that compares, with the rule and the prompt of its comparisons.
+
+    Replies are remembered by their prompts. Several threads may call it if the model allows that.
+
+    Args:
+        writer: the model: the policy, or the language model of the PRM.
+        comparison: which answers are compared.
+
+    Raises:
+        BadInputError: there is no such prompt.
+    """
+
+    def __init__(self, writer: StepGenerator, comparison: search.comparison.Comparison) -> None:
+        self.writer = writer
+        self.comparison = comparison
+        self.prompt = load_comparison(comparison.prompt)
+        self._known: OrderedDict[str, Reply] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def check_question(self, question: Question) -> None:
+        """Check that the model can read the prompt of a comparison, with empty answers.
+
+        Raises:
+            BadInputError: it can't.
+        """
+        try:
+            self.writer.check_question(self.asked(question, ["", ""]))
+        except BadInputError as error:
+            raise BadInputError(
+                f"question {question.id!r}: judge {self.writer.name!r} can't read the prompt of "
+                f"comparison {self.prompt.name!r}: {error}"
+            ) from error
+
+    def asked(self, question: Question, answers: Sequence[str]) -> Question:
+        """The prompt as a question, whose id is a digest of its text.
+
+        It has no system message of the question's own, which asks for an answer.
+        """
+        text = self.prompt.text(question.text, answers)
+        digest = blake2b(text.encode(), digest_size=16).hexdigest()
+        return Question(f"comparison: {digest}", text)
+
+    def replies(self, asked: Sequence[Question]) -> Replies:
+        """Replies to distinct prompts, in one call of the model for those that are not known.
+
+        Raises:
+            GeneratorContractError: the model broke its contract.
+        """
+        started = time.perf_counter()
+        with self._lock:
+            known = {each.id: self._known[each.id] for each in asked if each.id in self._known}
+        new = [each for each in asked if each.id not in known and self._fits(each)]
+        made, inside = self._ask(new) if new else ({}, 0.0)
+        found = known | made
+        with self._lock:
+            for key, reply in found.items():
+                self._known[key] = reply
+                self._known.move_to_end(key)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return Replies(found, frozenset(made), inside, time.perf_counter() - started)
+
+    def _ask(self, asked: Sequence[Question]) -> tuple[dict[str, Reply], float]:
+        """Replies to prompts that fit, and the seconds inside the model."""
+        requests = [
+            StepRequest(
+                question=each,
+                path=(),
+                seeds=(stable_seed("comparison", each.id),),
+                temperature=float(self.comparison.temperature),
+                top_p=1.0,
+                top_k=0,
+                to_end=True,
+            )
+            for each in asked
+        ]
+        try:
+            made = generate(self.writer, requests)
+        finally:
+            for each in asked:
+                self.writer.keep_only(each, ())
+        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
+        replies = {
+            each.id: Reply(_said(sample), usage, spent)
+            for each, (sample,), usage, spent in zip(
+                asked, made.samples, made.usage, seconds, strict=True
+            )
+        }
+        return replies, made.inside_seconds
+
+    def _fits(self, asked: Question) -> bool:
+        try:
+            self.writer.check_question(asked)
+        except BadInputError:
+            return False
+        return True
+
+
+def writer_of(
+    strategy: search.Strategy, policy: StepGenerator, scorer: StepScorer | None
+) -> StepGenerator:
+    """The language model that compares the answers of a strategy.
+
+    Raises:
+        BadInputError: the PRM has to compare, and is not a language model as judge that writes.
+    """
+    if strategy.comparison is None or strategy.comparison.judge == "policy":
+        return policy
+    writer = getattr(scorer, "writer", None)
+    if not isinstance(writer, StepGenerator):
+        name = "" if scorer is None else f" {scorer.name!r}"
+        raise BadInputError(not_a_judge(strategy.name, name))
+    return writer
+
+
+def not_a_judge(strategy: str, prm: str) -> str:
+    """The message for a strategy whose judge is a PRM that can't compare."""
+    return (
+        f"strategy {strategy!r} compares answers by its PRM{prm}, which is not a language model "
+        "that writes: give the PRM the format judge-critique, or leave out judge: prm"
+    )
+
+
+def _said(sample: StepSample) -> str:
+    """A reply outside its thoughts; a reply that was cut says nothing."""
+    return without_thinking([sample.step.text]) if sample.finish == "end" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Contender:
+    """A finished answer: its text, its row in the result's paths, and the votes for its answer."""
+
+    text: str
+    row: int
+    votes: int
+
+
+@dataclass(slots=True, eq=False)
+class _Compared:
+    """A search that has ended and is being compared.
+
+    Attributes:
+        result: its result, whose answer is that of the strategy's rule.
+        contenders: its answers in the order in which they are shown.
+        rounds: the rule, between two rounds.
+        matches, asked: the round in progress, and the prompt of each match.
+    """
+
+    result: SearchResult
+    contenders: list[_Contender]
+    rounds: Rounds
+    matches: list[Match] = field(default_factory=list)
+    asked: list[Question] = field(default_factory=list)
+
+
+class Comparisons:
+    """The searches of a batch that have ended and are being compared.
+
+    All answers that have a final answer take part. If they are all the same, nothing is compared.
+    If a limit on tokens or seconds has ended the search, or is reached between two rounds, the
+    strategy's answer rule has chosen. A reply that is remembered from another search is charged as
+    if it had been sampled for this one. A search whose scores are those of the judge has paid for
+    its replies; it is compared even if its final answers are all the same, so that they count.
+
+    A comparison counts as unread if its reply states no choice or was cut, or if its prompt does
+    not fit the context. The most frequent answer of the match then wins; ties: the answer that
+    finished first.
+
+    A concurrent judge gets one call per search and round. Other judges get one call for all
+    searches that wait.
+
+    Args:
+        judge: language model, rule and prompt.
+        limits: limits of a question.
+        most: most calls at a time.
+        timings: seconds by part.
+    """
+
+    def __init__(self, judge: Judge, limits: Limits, most: int, timings: Timings) -> None:
+        self._judge = judge
+        self._limits = limits
+        self._timings = timings
+        self._concurrent = facts_of(judge.writer).concurrent
+        self._executor = executor_for(judge.writer, most)
+        self._waiting: list[_Compared] = []
+        self._in_progress: dict[Future[Replies], list[_Compared]] = {}
+
+    def __len__(self) -> int:
+        """Number of searches that are being compared."""
+        return len(self._waiting) + sum(map(len, self._in_progress.values()))
+
+    def add(self, result: SearchResult, answer_class: Callable[[str | None], int]) -> bool:
+        """Take a search that has ended; False if there is nothing to compare.
+
+        Args:
+            result: its result.
+            answer_class: number of the class of an answer; equal answers have the same.
+        """
+        if result.status in ("failed", "max_tokens", "max_seconds"):
+            return False
+        contenders = self._contenders(result, answer_class)
+        if len(contenders) < search.comparison.PAIR:
+            return False
+
+        def vote(match: Sequence[int]) -> int:
+            return max(match, key=lambda i: (contenders[i].votes, -contenders[i].row))
+
+        rounds = rounds_of(self._judge.comparison, len(contenders), vote)
+        compared = _Compared(result, contenders, rounds)
+        self._begin_round(compared, next(rounds))
+        return True
+
+    def advance(self, num_open: int) -> list[SearchResult]:
+        """Take the replies that have arrived, and begin the calls that are due.
+
+        Args:
+            num_open: number of open searches of the batch; without one, a reply is awaited.
+
+        Returns:
+            Results of the searches whose comparisons have ended.
+
+        Raises:
+            Exception: an error of the model. A broken contract is not raised; it fails a question.
+        """
+        self._begin(num_open)
+        if not num_open and self._in_progress:
+            wait(self._in_progress, return_when=FIRST_COMPLETED)
+        ended: list[SearchResult] = []
+        for call in [call for call in self._in_progress if call.done()]:
+            ended += self._take(call)
+        return ended
+
+    def drop(self, ids: Container[str]) -> list[str]:
+        """Forget searches without a call in progress; returns their ids."""
+        gone = [each for each in self._waiting if each.result.question.id in ids]
+        self._waiting = [each for each in self._waiting if each not in gone]
+        return [each.result.question.id for each in gone]
+
+    def progress(self) -> Iterator[tuple[str, int, Ledger]]:
+        """Id, completed steps and costs so far of each search."""
+        for group in (self._waiting, *self._in_progress.values()):
+            for each in group:
+                yield each.result.question.id, each.result.steps, each.result.ledger
+
+    def close(self) -> None:
+        """End the threads; calls in progress are not awaited."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _contenders(
+        self, result: SearchResult, answer_class: Callable[[str | None], int]
+    ) -> list[_Contender]:
+        """The answers to compare, in an order that depends on their texts alone; maybe none."""
+        classes = {
+            row: answer_class(path.answer)
+            for row, path in enumerate(result.paths)
+            if path.answer is not None
+        }
+        votes = Counter(classes.values())
+        if len(votes) < search.comparison.PAIR and not self._judge.comparison.scores:
+            return []
+        texts = {row: answer_text(result.paths[row].steps) for row in classes}
+        rows = list(texts)
+        if not self._judge.comparison.repeats:
+            rows = list({texts[row]: row for row in reversed(rows)}.values())
+        rows.sort(key=lambda row: (stable_seed(result.question.text, texts[row]), row))
+        return [_Contender(texts[row], row, votes[classes[row]]) for row in rows]
+
+    def _begin_round(self, compared: _Compared, matches: list[Match]) -> None:
+        texts = [each.text for each in compared.contenders]
+        compared.matches = matches
+        compared.asked = [
+            self._judge.asked(compared.result.question, [texts[i] for i in match])
+            for match in matches
+        ]
+        self._waiting.append(compared)
+
+    def _begin(self, num_open: int) -> None:
+        """Begin the calls that are due."""
+        if self._concurrent:
+            groups = [[each] for each in self._waiting]
+        elif self._waiting and len(self._waiting) * _GATHER >= num_open:
+            groups = [self._waiting]
+        else:
+            return
+        self._waiting = []
+        for group in groups:
+            self._call(group)
+
+    def _call(self, group: list[_Compared]) -> None:
+        prompts = {asked.id: asked for each in group for asked in each.asked}
+        call = self._executor.submit(self._judge.replies, [*prompts.values()])
+        self._in_progress[call] = group
+
+    def _take(self, call: Future[Replies]) -> list[SearchResult]:
+        """Give a finished call's replies to its searches; returns those that have ended."""
+        group = self._in_progress.pop(call)
+        try:
+            made = call.result()
+        except GeneratorContractError as error:
+            if len(group) > 1:
+                for each in group:  # so that only the question at fault fails
+                    self._call([each])
+                return []
+            return [_failed(group[0].result, str(error))]
+        outside, part = max(0.0, made.wall - made.inside), self._judge.comparison.judge
+        self._timings.add(f"{part} inside", made.inside)
+        if not self._concurrent:  # the seconds of other threads are not the driver's
+            self._timings.add(f"{part} outside", outside)
+        ended: list[SearchResult] = []
+        for each in group:
+            each.result.ledger.rest_seconds += outside / len(group)
+            ended += self._next(each, made)
+        return ended
+
+    def _next(self, compared: _Compared, made: Replies) -> list[SearchResult]:
+        """End a round, and begin the next one; returns the result if it was the last one."""
+        ledger, scores = compared.result.ledger, self._judge.comparison.scores
+        replies = [made.by_id.get(asked.id) for asked in compared.asked]
+        choices = [
+            None if reply is None else self._judge.prompt.read(reply.text, len(match))
+            for match, reply in zip(compared.matches, replies, strict=True)
+        ]
+        # The search has paid for the replies that gave its scores.
+        paid = [
+            (reply.usage, reply.seconds)
+            for asked, reply in zip(compared.asked, replies, strict=True)
+            if reply is not None and (asked.id in made.new or not scores)
+        ]
+        by_prm = self._judge.comparison.judge == "prm"
+        charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
+        try:
+            matches = compared.rounds.send(choices)
+        except StopIteration as end:
+            row = compared.contenders[end.value].row
+            answer = compared.result.paths[row].answer
+            return [replace(compared.result, chosen=row, answer=answer)]
+        exceeded = self._limits.exceeded(ledger)
+        if exceeded is not None:
+            status, reason = exceeded
+            return [replace(compared.result, status=status, reason=reason)]
+        self._begin_round(compared, matches)
+        return []
+
+
+def _failed(result: SearchResult, reason: str) -> SearchResult:
+    return replace(result, status="failed", reason=reason, answer=None, chosen=None)
+
+
+def unread_note(strategy: str, results: Sequence[SearchResult]) -> str | None:
+    """A message with the number of comparisons without a choice; None if all had one."""
+    unread = sum(result.ledger.comparisons_unread for result in results)
+    if not unread:
+        return None
+    made = sum(result.ledger.comparisons for result in results)
+    return (
+        f"strategy {strategy!r}: {unread} of {made} comparisons had no choice that can be read, "
+        "and decided nothing"
+    )

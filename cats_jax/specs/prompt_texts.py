@@ -1,0 +1,65 @@
+"""What prompts as data share: texts between tags, digests, and reading by name or from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from ..errors import BadInputError, known_names
+from ..storage.yaml_file import checked_fields, naming
+from ..storage.yaml_reading import load_yaml
+
+_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique))", re.IGNORECASE)
+
+
+class Prompts(Protocol):
+    """Prompts as data, with a name in messages."""
+
+    @property
+    def name(self) -> str:
+        """Name of the prompts, or of their file."""
+        ...
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each text, by its key; the name does not count."""
+        ...
+
+
+P = TypeVar("P", bound=Prompts)
+
+
+def fenced(tag: str, text: str) -> str:
+    """A hostile text between two tags, such as `<answer>`, which it can't contain."""
+    return f"<{tag}>\n{_TAGS.sub('&lt;', text)}\n</{tag}>"
+
+
+def text_digests(**texts: str) -> dict[str, str]:
+    """SHA-256 of each text, by its key."""
+    return {key: hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
+
+
+def load_prompts(kind: str, choice: str, made: type[P], known: Mapping[str, P]) -> P:
+    """The prompts of a name in `known`, or of a .yaml file with the fields of `made`.
+
+    Args:
+        kind: what the prompts are for, for messages.
+        choice: a name or the path of a file.
+        made: class of the prompts.
+        known: prompts by name.
+
+    Raises:
+        BadInputError: an unknown name, or a file that breaks a rule.
+    """
+    if choice.endswith((".yaml", ".yml")):
+        where = f"{kind} file {choice!r}"
+        values: dict[str, Any] = checked_fields(where, load_yaml(choice, kind), made)
+        with naming(where):
+            return made(**{"name": pathlib.Path(choice).stem, **values})
+    if choice not in known:
+        raise BadInputError(
+            f"{kind} {choice!r} is unknown: {known_names(choice, known)}, or a .yaml file"
+        )
+    return known[choice]

@@ -1,0 +1,119 @@
+"""LLaMA-Berry: every choice and every score of a search is that of the oracle in `compared`."""
+
+import warnings
+
+import pytest
+from compared import Berry, Comparer, enhanced_borda, is_comparison, quantile, shown_in
+from letters import QUESTIONS, run, signature
+
+import search
+from cats_jax.live.seeds import stable_seed
+from cats_jax.protocols import Generation
+
+BERRY = search.methods.llama_berry(max_child=1, gamma=0.5)
+
+
+def verdict(first, second):
+    """Whether the first answer wins: intransitive, with a bias to the first, sometimes unread."""
+    draw = stable_seed(first, second) % 10
+    return None if draw == 0 else draw < 6
+
+
+def by_verdict(answers):
+    won = verdict(*answers)
+    return "No idea." if won is None else f"Judgment: {1 if won else 2}"
+
+
+class Concurrent(Comparer):
+    concurrent = True
+
+
+def _run(policy, strategy=BERRY, **options):
+    fixed = {"num_candidates": 8, "questions": QUESTIONS[:4], "scorer": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return run(strategy, policy=policy, **{**fixed, **options})
+
+
+def test_a_search_is_that_of_the_oracle():
+    policy = Comparer(by_verdict, 20)
+    results = _run(policy)
+    assert any(row.rewrites for result in results for row in result.candidates)
+    for result in results:
+        oracle, texts, nodes = Berry(max_child=1, gamma=0.5), [], {}
+        assert len(result.candidates) == 8
+        for row in result.candidates:
+            father = oracle.choose()
+            assert row.rewrites == (None if father is None else nodes[father])
+            if row.invalid is not None:
+                assert row.score is None
+                continue
+            if row.text not in texts:
+                texts.append(row.text)
+            value = quantile(row.text, texts, verdict)
+            assert row.score == pytest.approx(value, abs=1e-6)
+            nodes[len(nodes)] = row.id
+            oracle.add(father, value)
+        won = {
+            (i, j): verdict(texts[i], texts[j])
+            for i in range(len(texts))
+            for j in range(len(texts))
+            if i != j
+        }
+        best = [texts[i] for i in enhanced_borda(len(texts), won)] if len(texts) > 1 else texts
+        assert result.chosen is not None
+        assert "\n\n".join(result.paths[result.chosen].steps) in best
+        ledger, pairs = result.ledger, len(won)
+        # Each reply has 2 tokens that are computed; the last ranking costs nothing more.
+        assert ledger.prm_computed == 2 * pairs
+        assert ledger.prm_flops == 2 * 1000 * 2 * pairs
+        assert (ledger.comparisons, ledger.comparisons_unread) == (
+            pairs,
+            sum(each is None for each in won.values()),
+        )
+    asked = [each.question.id for each in policy.comparisons]
+    assert len(set(asked)) == len(asked)
+    assert all(len(shown_in(each.question.text)) == 2 for each in policy.comparisons)
+    assert all(policy.live[name] == [] for name in asked)
+
+
+def test_results_depend_on_no_neighbour_and_no_thread():
+    usual = [signature(each) for each in _run(Comparer(by_verdict, 20))]
+    for policy, in_flight in ((Comparer, 1), (Concurrent, 4)):
+        found = _run(policy(by_verdict, 20), in_flight=in_flight)
+        assert [signature(each) for each in found] == usual
+
+
+def test_only_the_question_at_fault_fails():
+    class Broken(Comparer):
+        def generate(self, requests) -> Generation:
+            made = super().generate(requests)
+            if any(is_comparison(r) and "text 1\n" in r.question.text for r in requests):
+                return Generation(made.samples[:-1], made.usage[:-1], 0.0)
+            return made
+
+    usual = _run(Comparer(by_verdict, 20))
+    for before, after in zip(usual, _run(Broken(by_verdict, 20)), strict=True):
+        if before.question.id == "q1":
+            assert after.status == "failed"
+            assert "judge 'letters'" in after.reason
+        else:
+            assert signature(after) == signature(before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploration": float("inf")}, "exploration must be a number from 0 to 1e.30, got inf"),
+        ({"max_child": 0}, "max_child must be an integer >= 1, got 0"),
+        ({"alpha": 1.5}, "alpha must be a number from 0 to 1, got 1.5"),
+        ({"gamma": float("nan")}, "gamma must be a number from 0 to 1, got nan"),
+        ({"rewriting": ""}, "rewriting must be a name or a .yaml file, got ''"),
+        ({"comparison": ""}, "comparison must be a name or a .yaml file, got ''"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        search.methods.llama_berry(**options)
+    with pytest.raises(ValueError, match="scores need the rule 'borda', got 'tournament'"):
+        search.comparison.Comparison(scores=True)
