@@ -99,6 +99,7 @@ from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
+from .strategy.global_mcts import global_mcts as global_mcts
 from .strategy.litesearch import litesearch as litesearch
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
@@ -138,6 +139,7 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "proportional_resampling": proportional_resampling(),
         "rebase": rebase(),
         "mcts": mcts(),
+        "global_mcts": global_mcts(),
         "litesearch": litesearch(),
         "mctsr": mctsr(),
         "ab_mcts_a": ab_mcts_a(),

@@ -136,6 +136,7 @@ _WORLD = {
         "particle_filtering",
         "particle_gibbs",
         "mcts",
+        "global_mcts",
         "litesearch",
         "speculative_rejection",
         "sequential_halving",

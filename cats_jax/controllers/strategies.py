@@ -408,6 +408,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "proportional_resampling": _plain(search.proportional_resampling),
         "rebase": _plain(search.rebase),
         "mcts": _plain(search.mcts),
+        "global_mcts": _plain(search.global_mcts),
         "litesearch": _plain(search.litesearch),
         "mctsr": _plain(search.mctsr),
         "ab_mcts_a": _plain(search.ab_mcts_a),

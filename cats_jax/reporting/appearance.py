@@ -38,6 +38,7 @@ _KNOWN = {
     "proportional_resampling": Appearance("proportional resampling", "#5b8f95", "x", ":"),
     "rebase": Appearance("REBASE", "#9a6d1d", "H", "-."),
     "mcts": Appearance("MCTS", "#7a4fa3", "v", "-."),
+    "global_mcts": Appearance("MCTS with a global choice", "#9a5bb5", "v", ":"),
     "litesearch": Appearance("LiteSearch", "#5f3f8f", "2", "--"),
     "adaptive_consistency": Appearance("adaptive consistency", "#3f6fb5", "p", "--"),
     "early_stopping_consistency": Appearance("early-stopping consistency", "#274b86", "8", ":"),

@@ -399,6 +399,10 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         search.mcts(branching=3, max_nodes=96),
         oracle.Rules("mcts", vote="weighted", factor=3, max_nodes=96),
     ),
+    "global_mcts": (
+        search.global_mcts(branching=3, max_nodes=30),
+        oracle.Rules("global_mcts", "last", "weighted", factor=3, max_nodes=30),
+    ),
     "litesearch": (
         search.litesearch(limit=30),
         oracle.Rules("litesearch", "last", limit=30),
@@ -609,7 +613,7 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
         num_retain = [expected["num_retain"].get(slot, 1) for slot in range(slots)]
         assert_equal("is_open", state.memory.is_open, is_open)
         assert_equal("num_retain", state.memory.num_retain, num_retain)
-    elif rules.kind == "mcts":
+    elif rules.kind in ("mcts", "global_mcts"):
         _assert_tree(state, expected)
     elif rules.kind == "litesearch":
         nodes = expected["nodes"]
@@ -799,7 +803,8 @@ def _assert_tree(state: search.SearchState, expected: dict[str, Any]) -> None:
         actual = np.asarray(getattr(tree, field))
         assert_equal(f"tree.{field}", actual[: len(nodes)], [node[name] for node in nodes])
         assert not actual[len(nodes) :].any()
-    assert_equal("completes", tree.completes, expected["completes"])
+    for name in {"completes", "simulates"} & tree.__dataclass_fields__.keys():
+        assert_equal(name, getattr(tree, name), expected[name])
     slots = len(expected["node_of_slot"])
     actual = np.asarray(tree.node_of_slot)
     assert_equal("node_of_slot", actual[:slots], expected["node_of_slot"])
