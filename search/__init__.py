@@ -100,6 +100,11 @@ from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.global_mcts import global_mcts as global_mcts
+from .strategy.learned_stopping import MORE as MORE
+from .strategy.learned_stopping import STOP as STOP
+from .strategy.learned_stopping import answers_of as answers_of
+from .strategy.learned_stopping import learned_stopping as learned_stopping
+from .strategy.learned_stopping import network_stopper as network_stopper
 from .strategy.litesearch import litesearch as litesearch
 from .strategy.lookahead import lookahead as lookahead
 from .strategy.mcts import mcts as mcts
@@ -113,6 +118,10 @@ from .strategy.rebase import rebase as rebase
 from .strategy.sequential_halving import sequential_halving as sequential_halving
 from .strategy.speculative_rejection import speculative_rejection as speculative_rejection
 from .strategy.step_level_beam import step_level_beam as step_level_beam
+from .strategy.stopping_features import STOPPING_FEATURES as STOPPING_FEATURES
+from .strategy.stopping_features import Answers as Answers
+from .strategy.stopping_features import answer_prefixes as answer_prefixes
+from .strategy.stopping_features import stopping_features as stopping_features
 from .strategy.vg_search import vg_search as vg_search
 from .types import Calibration as Calibration
 from .types import Context as Context
@@ -158,10 +167,13 @@ strategies: _Mapping[str, Strategy] = _NamedStrategies(
         "cats": "cats_jax.load_controller('cats'), or search.cats(policy, config) with a policy",
         "cats_rule": "cats_jax.search_method('cats_rule', threshold=..., sample={...}), or "
         "search.cats(search.sample_while_below(feature))",
+        "learned_stopping": "cats_jax.search_method('learned_stopping', checkpoint=...), or "
+        "search.learned_stopping(stopper) with a stopper",
     },
 )
-"""Name -> strategy with default settings; the factories of the same names take options. "cats" and
-"cats_rule" need parameters: looking one up raises a KeyError that says what to call."""
+"""Name -> strategy with default settings; the factories of the same names take options. "cats",
+"cats_rule" and "learned_stopping" need parameters: looking one up raises a KeyError that says what
+to call."""
 
 if _TYPE_CHECKING:
     from . import bank as bank

@@ -48,6 +48,7 @@ _KNOWN = {
     "deepconf": Appearance("DeepConf", "#2f5f6f", "v", ":"),
     "deepconf_online": Appearance("DeepConf online", "#1f7fb5", "^", "--"),
     "sequential_best_of_n": Appearance("sequential best-of-N", "#d08a2e", "h", "-."),
+    "learned_stopping": Appearance("learned stopping", "#c9772b", "*", "--"),
     "cats": Appearance("CATS", "#c1272d", "o", "-"),
     "cats_constant": Appearance("CATS, constant action", "#d98a8d", "<", "--"),
     "cats_random": Appearance("CATS, random actions", "#8c5a5c", ">", ":"),

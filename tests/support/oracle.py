@@ -29,6 +29,7 @@ class Rules:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
             particle_gibbs, step_level_beam, vg_search, lookahead, rebase, speculative_rejection,
             mcts, global_mcts, litesearch, cats, adaptive_consistency, sequential_best_of_n,
+            learned_stopping (after two paths, if one answer has more than `enough` of the votes),
             early_stopping_consistency, deepconf_online or sequential_halving.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
@@ -90,7 +91,7 @@ class Rules:
 
     @property
     def in_turn(self) -> bool:
-        return self.kind in ("adaptive_consistency", "sequential_best_of_n")
+        return self.kind in ("adaptive_consistency", "sequential_best_of_n", "learned_stopping")
 
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
@@ -105,6 +106,8 @@ class Rules:
             return 2 * max_depth
         if self.kind == "lookahead":
             return max_depth * (1 + self.lookahead)
+        if self.kind == "learned_stopping":  # and a step in which it stops
+            return num_candidates * max_depth + 1
         by_candidate = self.in_turn or self.kind == "global_mcts"
         return num_candidates * max_depth if by_candidate else max_depth
 
@@ -503,6 +506,8 @@ def _children(state: dict[str, Any], slot: int) -> list[int]:
 
 def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> list[int]:
     slots, candidates = len(state["frontier"]), state["num_candidates"]
+    if rules.kind == "learned_stopping" and _learned_stop(rules, state):
+        return [0] * slots
     if rules.kind == "greedy" or rules.in_turn:
         return [1] * slots
     if rules.kind == "litesearch":
@@ -1080,6 +1085,9 @@ def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[in
 
 def _one_path(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
     """The child of the one path in progress, or the question for the next path, or nothing."""
+    if not state["pool"]:  # the search has stopped before this path
+        state["begun"] -= 1
+        return [], []
     (child,) = state["pool"]
     is_last = state["begun"] == state["num_candidates"]
     finished = list(state["finished"])
@@ -1101,7 +1109,16 @@ def _one_path(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]]
     return [state["question"], *ends], list(range(1 + len(ends)))
 
 
+def _learned_stop(rules: Rules, state: dict[str, Any]) -> bool:
+    votes = [path["answer"] for path in state["finished"] if path["answer"] >= 0]
+    most = max((votes.count(answer) for answer in votes), default=0)
+    begins = state["frontier"][0]["depth"] == 0 and state["begun"] > 2
+    return begins and most > rules.enough * max(1, len(votes))
+
+
 def _enough(rules: Rules, finished: Sequence[dict[str, Any]]) -> bool:
+    if rules.kind == "learned_stopping":  # decides before the next path
+        return False
     answered = [path for path in finished if path["answer"] >= 0]
     if rules.kind == "sequential_best_of_n":
         scores = [path_score(rules.path_score, path["scores"]) for path in answered]

@@ -355,6 +355,14 @@ def _cats(
     return search.cats(policy, config), rules
 
 
+def _mostly_one_answer(params: Any, features: jax.Array) -> jax.Array:
+    """A stopper: after two paths, if one answer has more than .55 of the votes."""
+    del params
+    named = dict(zip(search.STOPPING_FEATURES, features, strict=True))
+    # Half of log(2) / log(257) is that of one path and a half.
+    return (named["first_share"] > 0.55) & (named["log_begun"] > 0.06)
+
+
 EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "greedy": (search.greedy(), oracle.Rules("greedy", vote="majority")),
     "majority": (search.majority(), oracle.Rules("majority", vote="majority")),
@@ -410,6 +418,10 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "adaptive_consistency": (
         search.adaptive_consistency(confidence=0.8),
         oracle.Rules("adaptive_consistency", vote="majority", enough=0.8),
+    ),
+    "learned_stopping": (
+        search.learned_stopping(_mostly_one_answer, uses_scores=True, path_score="mean"),
+        oracle.Rules("learned_stopping", "mean", "weighted", enough=0.55),
     ),
     "early_stopping_consistency": (
         search.early_stopping_consistency(window=3),
