@@ -26,6 +26,12 @@ from .ppo import PPO as PPO
 from .returns import add_terminal_reward as add_terminal_reward
 from .returns import path_returns as path_returns
 from .returns import question_returns as question_returns
+from .stopping import Recorded as Recorded
+from .stopping import StoppingConfig as StoppingConfig
+from .stopping import after_each as after_each
+from .stopping import make_stopping as make_stopping
+from .stopping import stopping_networks as stopping_networks
+from .stopping import stopping_times as stopping_times
 from .train_config import CATS as CATS
 from .train_config import CATS_TOKENS as CATS_TOKENS
 from .train_config import CLONE as CLONE

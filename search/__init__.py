@@ -30,6 +30,7 @@ from . import ranking as ranking
 from . import resampling as resampling
 from . import selection as selection
 from . import state as state
+from . import stopping as stopping
 from . import vectors as vectors
 from .expand_contract import check_expand_fn as check_expand_fn
 from .interface import Sampling as Sampling

@@ -26,6 +26,8 @@ from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
+from .strategy.global_mcts import global_mcts as global_mcts
+from .strategy.learned_stopping import learned_stopping as learned_stopping
 from .strategy.litesearch import litesearch as litesearch
 from .strategy.llama_berry import llama_berry as llama_berry
 from .strategy.lookahead import lookahead as lookahead
@@ -60,6 +62,7 @@ DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
         "dora": dora(),
         "ets": ets(),
         "mcts": mcts(),
+        "global_mcts": global_mcts(),
         "litesearch": litesearch(),
         "mctsr": mctsr(),
         "ab_mcts_a": ab_mcts_a(),
@@ -83,7 +86,10 @@ DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
         "policy",
         "cats_rule": "cats_jax.search_method('cats_rule', threshold=..., sample={...}), or "
         "search.cats.cats(search.cats.sample_while_below(feature))",
+        "learned_stopping": "cats_jax.search_method('learned_stopping', checkpoint=...), or "
+        "search.methods.learned_stopping(stopper) with a stopper",
     },
 )
-"""Name -> strategy with default settings; the factories of the same names take options. "cats" and
-"cats_rule" need parameters: looking one up raises a KeyError that says what to call."""
+"""Name -> strategy with default settings; the factories of the same names take options. "cats",
+"cats_rule" and "learned_stopping" need parameters: looking one up raises a KeyError that says what
+to call."""

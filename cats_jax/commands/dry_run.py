@@ -40,12 +40,12 @@ def show_bounds(
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
     from ..evaluation.runners import largest_work
 
+    recipe, controllers = with_stand_ins(recipe)
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, largest_work(recipe))
     formats += _endpoint(recipe.policy)
     counted = [count_questions(spec) for spec in recipe.questions]
     count = sum(number for number, _ in counted)
-    recipe, controllers = with_stand_ins(recipe)
 
     rows = []
     totals = [0, 0, 0, 0]
@@ -239,12 +239,12 @@ def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
     from ..models.backend import choose_backend
     from ..models.settle import choose_threads, prm_context
     from ..specs.functions import is_function_name
-    from ..specs.models import PrmSpec
+    from ..specs.models import PolicySpec, PrmSpec
 
     spec = choose_threads(choose_backend(spec))
     if spec.backend != "vllm" or spec.max_model_len is not None or is_function_name(spec.path):
         return spec
-    tokens = work.path_tokens(sys.maxsize)
+    tokens = work.path_tokens(sys.maxsize, samples=isinstance(spec, PolicySpec))
     if isinstance(spec, PrmSpec):
         tokens = prm_context(spec, tokens, work.steps)
     return dataclasses.replace(spec, max_model_len=tokens)

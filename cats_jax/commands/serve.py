@@ -138,6 +138,7 @@ _WORLD = {
         "particle_filtering",
         "particle_gibbs",
         "mcts",
+        "global_mcts",
         "litesearch",
         "speculative_rejection",
         "sequential_halving",

@@ -125,6 +125,11 @@ def load(path: str | pathlib.Path) -> Checkpoint:
     """
     path = pathlib.Path(path).absolute()
     document = _read_json(path)
+    if document.get("kind") is not None:
+        raise BadInputError(
+            f"{path} is a {quoted(document['kind'])}, not a CATS controller: name it in the "
+            "strategy learned_stopping"
+        )
     version = _read_version(path, document)
     with reading(str(path / JSON_NAME), _WAY_OUT):
         if version == 2:

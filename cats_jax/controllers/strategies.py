@@ -196,6 +196,37 @@ def _number(name: str, value: Any, meaning: str) -> float:
     return float(value)
 
 
+def _learned_stopping(
+    *,
+    checkpoint: str | None = None,
+    price: float | None = None,
+    sampling: search.Sampling = search.Sampling(),
+) -> SearchMethod:
+    if checkpoint is None:
+        raise BadInputError(
+            "learned_stopping needs a checkpoint: name a folder written by `cats-jax train "
+            "--config stopping`"
+        )
+    path = controller_folder(checkpoint)
+    # Imported here, because it imports the learners, which only a learned policy needs.
+    from .checkpoint import origin_of
+    from .stopper import load_stopper
+
+    found = load_stopper(path)
+    known = sorted(found.prices)
+    if price is None:
+        price = known[len(known) // 2]
+    price = _number("price", price, "the price of 100 paths, in right answers")
+    if price > known[-1] > 0.0:
+        raise BadInputError(
+            f"price={price:g}: this stopper was trained at prices of {known[0]:g} to "
+            f"{known[-1]:g}: stay in this range, or train another one"
+        )
+    return SearchMethod(
+        found.strategy(sampling), found.actor, price, 1.0, origin_of(path.name, found.info)
+    )
+
+
 def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:
     strategy = search.cats.cats(search.cats.random_policy, _cats_config(config, changes))
     return SearchMethod(strategy, (), _price(price))
@@ -316,14 +347,17 @@ def _cats_config(name: str, changes: Mapping[str, Any]) -> search.cats.CatsConfi
 
 
 def controller_of(spec: StrategySpec) -> pathlib.Path | None:
-    """The folder of the controller of a strategy; None for strategies other than "cats".
+    """The folder of the controller of a strategy; None for strategies without one.
 
     Raises:
         MissingControllerError: there is no such folder.
     """
-    if spec.name != "cats":
-        return None
-    return controller_folder(dict(spec.options).get("checkpoint", DEFAULT_CONTROLLER))
+    checkpoint = dict(spec.options).get("checkpoint")
+    if spec.name == "cats":
+        return controller_folder(checkpoint or DEFAULT_CONTROLLER)
+    if spec.name == "learned_stopping" and checkpoint is not None:
+        return controller_folder(checkpoint)
+    return None
 
 
 def controller_folder(name: str) -> pathlib.Path:
@@ -420,6 +454,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "dora": _plain(search.methods.dora),
         "ets": _plain(search.methods.ets),
         "mcts": _plain(search.methods.mcts),
+        "global_mcts": _plain(search.methods.global_mcts),
         "litesearch": _plain(search.methods.litesearch),
         "mctsr": _plain(search.methods.mctsr),
         "ab_mcts_a": _plain(search.methods.ab_mcts_a),
@@ -435,6 +470,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
         "universal_self_consistency": _plain(search.methods.universal_self_consistency),
         "pairwise_borda": _plain(search.methods.pairwise_borda),
         "sequential_best_of_n": _plain(search.methods.sequential_best_of_n),
+        "learned_stopping": _learned_stopping,
         "cats": _cats,
         "cats_random": _cats_random,
         "cats_constant": _cats_constant,

@@ -96,7 +96,9 @@ def cost_bounds(
     """
     table = []
     for cell in cells:
-        per_step, depth = cell.num_candidates, recipe.max_depth
+        rewriting = cell.strategy.rewriting
+        # Each candidate of a method that rewrites answers is a whole answer, one of N.
+        per_step, depth = cell.num_candidates, recipe.max_depth if rewriting is None else 1
         candidates = per_step * depth
         # The last step's samples run to the end of the answer.
         last = per_step
@@ -106,13 +108,10 @@ def cost_bounds(
         policy = recipe.policy
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
-        critiques = 0
-        if cell.strategy.rewriting is not None:
-            # Each candidate is a whole answer, perhaps with a critique, which no PRM reads.
-            tokens = candidates * longest
         tokens += candidates * thought_tokens(policy)
-        if cell.strategy.rewriting is not None and load_rewriting(cell.strategy.rewriting).critique:
-            critiques = tokens
+        # An answer may have a critique, which no PRM reads.
+        has_critique = rewriting is not None and load_rewriting(rewriting).critique
+        critiques = tokens if has_critique else 0
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
         tokens += critiques
         if cell.strategy.comparison is not None and cell.strategy.comparison.judge == "policy":

@@ -18,7 +18,7 @@ from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell, grid
+from .cells import Cell, grid, prompt_tokens_of, rewritings_of
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -42,7 +42,11 @@ class CellRunner(Protocol):
 
 
 def largest_work(recipe: Recipe) -> Work:
-    """The most work that a run of the recipe holds at once: its largest N, up to the last step."""
+    """The most work that a run of the recipe holds at once: its largest N, up to the last step.
+
+    Raises:
+        BadInputError: as `grid` does.
+    """
     policy = recipe.policy
     return Work(
         questions=recipe.in_flight,
@@ -51,6 +55,7 @@ def largest_work(recipe: Recipe) -> Work:
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,
         thought_tokens=thought_tokens(policy),
+        rewriting_tokens=prompt_tokens_of(rewritings_of(grid(recipe)), policy),
     )
 
 

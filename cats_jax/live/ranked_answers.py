@@ -1,7 +1,8 @@
 """Scores of whole answers by comparing each with all others: ranks as the scores of a PRM.
 
 A strategy whose `search.comparison.Comparison` has `scores` reads such scores during its search.
-They come through the seam of a PRM, so that neither the core nor the driver has code of its own for them.
+They come through the seam of a PRM, so that neither the core nor the driver has code of its own for
+them.
 """
 
 from __future__ import annotations

@@ -180,6 +180,9 @@ class Work:
         step_tokens: largest number of tokens of a step.
         answer_tokens: largest number of tokens of the last step, if that is more.
         thought_tokens: largest number of tokens of a thought before the answer.
+        rewriting_tokens: largest number of tokens that the prompt of a rewrite has besides the
+            question's; 0 without rewrites. Only a policy reads such prompts, so the methods count
+            them only if the model samples.
     """
 
     questions: int = 1
@@ -188,16 +191,32 @@ class Work:
     step_tokens: int = 256
     answer_tokens: int = 2048
     thought_tokens: int = 0
+    rewriting_tokens: int = 0
 
-    def path_tokens(self, context: int) -> int:
+    @property
+    def last_tokens(self) -> int:
+        """Largest number of tokens of the last step."""
+        return max(self.step_tokens, self.answer_tokens)
+
+    def prompt_tokens(self, *, samples: bool) -> int:
+        """Number of tokens of the longest prompt."""
+        return PROMPT_TOKENS + (self.rewriting_tokens if samples else 0)
+
+    def path_tokens(self, context: int, *, samples: bool) -> int:
         """Largest number of tokens of a path with its prompt, within a model's context."""
-        last = max(self.step_tokens, self.answer_tokens)
-        steps = (self.steps - 1) * self.step_tokens + last
-        return min(context, PROMPT_TOKENS + self.thought_tokens + steps)
+        steps = (self.steps - 1) * self.step_tokens
+        # A rewrite is one step, the last one.
+        longest = max(PROMPT_TOKENS + steps, self.prompt_tokens(samples=samples))
+        return min(context, longest + self.thought_tokens + self.last_tokens)
 
-    def cached_tokens(self, context: int) -> int:
-        """Tokens of all live paths if each is as long as it can be; a prompt is there once."""
-        path = self.path_tokens(context)
+    def cached_tokens(self, context: int, *, samples: bool) -> int:
+        """Tokens of all live paths if each is as long as it can be.
+
+        The prompt of a question is there once, that of a rewrite once for each rewrite.
+        """
+        path = self.path_tokens(context, samples=samples)
+        if samples and self.rewriting_tokens:
+            return self.questions * self.paths * path
         prompt = min(PROMPT_TOKENS, path)
         return self.questions * (prompt + self.paths * (path - prompt))
 
@@ -270,8 +289,10 @@ def transformers_footprint(
         kv_cache_gib: bound of the cache in GiB, if there is one.
         free: bytes that the device has free; None if that is not known.
     """
-    path = work.path_tokens(shape.context)
-    prompt, step = min(PROMPT_TOKENS, path), min(work.step_tokens, path)
+    path = work.path_tokens(shape.context, samples=samples)
+    prompt = min(work.prompt_tokens(samples=samples), path)
+    # A rewrite is a whole answer.
+    step = min(work.last_tokens if samples and work.rewriting_tokens else work.step_tokens, path)
 
     def activations(budget: int) -> int:
         prompts = min(work.questions, max(1, budget // prompt))
@@ -286,7 +307,7 @@ def transformers_footprint(
         return max(found)
 
     each = shape.kv_bytes(dtype)
-    cache = each * work.cached_tokens(shape.context)
+    cache = each * work.cached_tokens(shape.context, samples=samples)
     least = each * path
     weights = shape.weight_bytes(dtype)
     if kv_cache_gib is not None:

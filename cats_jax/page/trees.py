@@ -37,6 +37,8 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         - "texts": distinct texts, each a string, or [beginning, length] of one that was cut;
         - "parent", "step", "phase", "tokens", "score", "path_score", "log_prob", "flags" and
           "text" (index into "texts"): one entry per candidate;
+        - "rewrites": [candidate id, id of the candidate that ends the answer which it rewrites] of
+          those that are rewrites;
         - "first": the id of the first candidate with an equal path, or 0 for that one itself;
         - "answers" and "invalid": [candidate id, index into "texts"] of those that have one;
         - "ends": the last candidate of each finished path, and "chosen", an index into it, or null;
@@ -65,6 +67,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         "flags": _column(KEPT * c.kept | DONE * c.done for c in candidates),
         "text": [of(candidate.text) for candidate in candidates],
         "first": _column(firsts[c.id] if firsts[c.id] != c.id else 0 for c in candidates),
+        "rewrites": [[c.id, c.rewrites] for c in candidates if c.rewrites is not None],
         "answers": [[c.id, of(c.answer)] for c in candidates if c.answer is not None],
         "invalid": [[c.id, of(c.invalid)] for c in candidates if c.invalid is not None],
         "ends": [path.nodes[-1] for path in result.paths if path.nodes],

@@ -62,8 +62,11 @@ def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBo
         BadInputError: a question has more candidates than the manifest's budget.
     """
     config = run.manifest["config"]
-    number = group.num_candidates * config["max_depth"]
-    candidates = config.get("budget") or number
+    formats = run.manifest.get("formats", {})
+    rewrites = f"rewriting {group.strategy}" in formats
+    candidates = config.get("budget") or group.num_candidates * config["max_depth"]
+    if rewrites:  # each candidate is one of N answers
+        candidates = min(candidates, group.num_candidates)
     level = delta / _NUM_COSTS
     values = _means(group, "candidates")
     if values.max() > candidates:
@@ -73,8 +76,7 @@ def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBo
             "evaluate`"
         )
     sampled = _most_sampled(config["policy"], group.num_candidates, candidates)
-    prompts = {f"rewriting {group.strategy}", f"comparison {group.strategy}"}
-    if prompts & {*run.manifest.get("formats", {})}:
+    if rewrites or f"comparison {group.strategy}" in formats:
         sampled = None  # prompts hold answers, and neither critiques nor choices are candidates
     computed = None if sampled is None else PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
     tokens = flops = None

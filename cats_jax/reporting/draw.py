@@ -44,8 +44,9 @@ def draw_search(
 
     Returns:
         A renderable. A node's line has its mark, the score of its path, its text and, for a
-        finished path, the answer. A node's decisions stand before its children. Equal steps after
-        equal paths share one line, which states their number.
+        finished path, the answer. A node's decisions stand before its children. A rewrite stands
+        below the answer that it rewrites. Equal steps after equal paths share one line, which
+        states their number.
     """
     return _Drawing(result, max_dropped, remarks).tree
 
@@ -69,7 +70,8 @@ class _Drawing:
         self._firsts = first_equals(result.candidates)
         self._children: defaultdict[int, list[Candidate]] = defaultdict(list)
         for candidate in result.candidates:
-            self._children[candidate.parent].append(candidate)
+            above = candidate.parent if candidate.rewrites is None else candidate.rewrites
+            self._children[above].append(candidate)
         self._decisions: defaultdict[int, list[DecisionRow]] = defaultdict(list)
         for decision in result.decisions:
             self._decisions[decision.node].append(decision)

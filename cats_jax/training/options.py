@@ -19,8 +19,9 @@ class TrainingOptions:
         config: "cats"; "calibrated": "cats", ranking by calibrated scores; "paper": the paper's
             state, reward and one-step A2C, with an action table of ours, as the paper prints none;
             "paper-bank": "paper" with the actions that the shipped bank recipes record;
-            "offline"; "tokens"; "selective"; or "clone": "tokens", from trajectories, whose
-            decisions it imitates. Default: "cats"; with --start the configuration of that
+            "offline"; "tokens"; "selective"; "clone": "tokens", from trajectories, whose
+            decisions it imitates; or "stopping" and "stopping-scores": a stopper of whole paths
+            (docs/train/stoppers.md). Default: "cats"; with --start the configuration of that
             controller.
         start: controller to go on training, a shipped one or a folder of an earlier training: the
             networks start as its networks, with new optimisers.

@@ -32,6 +32,7 @@ from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
 from ..storage import durable
 from ..storage.manifest import MANIFEST
+from . import stopping
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
@@ -81,6 +82,8 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         BadInputError: a configuration or setting is unknown, a value is out of range, there is no
             simulator, a bank does not fit, or the output folder is in use.
     """
+    if options.config in stopping.CONFIGS:
+        return stopping.run_stopping(options, report=report)
     output, seed = options.output, options.seed
     if options.online is not None:
         return [_run_online(options, report)]

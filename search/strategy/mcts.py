@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
 from ..ranking import prune
 from ..state import compact, count, empty_paths, pack
 from ..types import Paths, SearchState
-from .types import Tree
+from .types import SimulatedTree, Tree
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def _make_keep(
         grown = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
         paths = compact(grown, grown.valid & ~tree.completes, tree.paths)
         is_new = paths.valid & (nodes >= count(tree.paths))
-        tree = _back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
+        tree = back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
         visits, value_sum = tree.visits, tree.value_sum
 
         # Children of paths that are being completed are kept beside the tree.
@@ -133,7 +133,7 @@ def _make_keep(
             at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
             # A chosen leaf stops being a leaf and gets a visit at once: a virtual loss.
             tree = tree.replace(is_leaf=tree.is_leaf & ~at)
-            return _back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
+            return back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
 
         # Paths that are being completed share the places among themselves.
         descents = jnp.where(completes, jnp.where(jnp.any(goes_on), 0, num_leaves), num_grown)
@@ -149,10 +149,13 @@ def _make_keep(
     return keep
 
 
-def _back_up(tree: Tree, at: Bool[Array, " M"], values: Any) -> Tree:
+_Tree = TypeVar("_Tree", Tree, SimulatedTree)
+
+
+def back_up(tree: _Tree, at: Bool[Array, " M"], values: Any) -> _Tree:
     """Add one visit and the value of each marked node to the node and to all its ancestors."""
 
-    def climb(carry: tuple[Tree, jax.Array, jax.Array]) -> tuple[Tree, jax.Array, jax.Array]:
+    def climb(carry: tuple[_Tree, jax.Array, jax.Array]) -> tuple[_Tree, jax.Array, jax.Array]:
         tree, node, alive = carry
         tree = tree.replace(
             visits=tree.visits.at[node].add(alive.astype(jnp.float32)),
@@ -168,7 +171,7 @@ def _descend(tree: Tree, exploration: Any) -> Int[Array, ""]:
     """The leaf reached from the root along the best UCT children; the root if there is no leaf."""
     nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
     has_leaf = (
-        _back_up(
+        back_up(
             tree.replace(visits=jnp.zeros_like(tree.visits)),
             tree.is_leaf,
             jnp.zeros_like(tree.visits),

@@ -1,7 +1,8 @@
 """Methods that write one path after the other and decide after each whether to write another.
 
 The frontier holds one path. When it ends, `keep` puts the question's root back, and the next path
-begins. N is the largest number of paths.
+begins. N is the largest number of paths. A method with parameters decides in `plan`, which gets
+them: if the search is to stop, nothing is sampled at the root, and the search ends with this step.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampl
         answered = jnp.any(finished.valid & (finished.answer >= 0))
         return answered & (leader_stays(finished.answer, finished.valid) > confidence)
 
-    return _path_by_path(
+    return path_by_path(
         name="adaptive_consistency",
         stops=stops,
         samplings=(sampling, sampling),
@@ -92,7 +93,7 @@ def sequential_best_of_n(
         good = path_scores(finished, aggregated) >= stop
         return jnp.any(finished.valid & (finished.answer >= 0) & good)
 
-    return _path_by_path(
+    return path_by_path(
         name="sequential_best_of_n",
         stops=stops,
         abort=abort,
@@ -120,10 +121,11 @@ def leader_stays(answer: Int[Array, " N"], valid: Bool[Array, " N"]) -> Float[Ar
     return jax.scipy.special.betainc(v2 + 1.0, v1 + 1.0, 0.5)
 
 
-def _path_by_path(
+def path_by_path(
     *,
     name: str,
-    stops: Callable[[Paths], Bool[Array, ""]],
+    stops: Callable[[Paths], Bool[Array, ""]] | None = None,
+    decides: Callable[[Any, SearchState], Bool[Array, ""]] | None = None,
     samplings: tuple[Sampling, Sampling],
     answer: AnswerRule,
     abort: float = 0.0,
@@ -135,7 +137,9 @@ def _path_by_path(
 
     Args:
         name: name of the strategy.
-        stops: whether the finished paths are enough.
+        stops: whether the finished paths are enough; None: never.
+        decides: `(params, state) -> stop`, whether the search stops before it begins another path;
+            `state.memory.begun` counts that path. None: never.
         samplings: sampling parameters of the first path and of the others.
         answer: answer rule.
         abort: path score below which a path is given up.
@@ -149,9 +153,14 @@ def _path_by_path(
         return PathCount(root=take(state.frontier, jnp.zeros((1,), jnp.int32)), begun=jnp.int32(1))
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, PathCount]:
-        del params, key
+        del key
         is_first = state.memory.begun == 1
-        return select(is_first, request(state, 1, first), request(state, 1, others)), state.memory
+        samples: Any = 1
+        if decides is not None:
+            begins = ~is_first & (state.frontier.depth == 0)
+            samples = jnp.where(begins & decides(params, state), 0, 1)
+        asked = select(is_first, request(state, samples, first), request(state, samples, others))
+        return asked, state.memory
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
         pool, memory = state.pool, state.memory
@@ -163,12 +172,16 @@ def _path_by_path(
         stays = pool.valid & ~bad & ~too_long
         finished = compact(pool, stays & pool.done, state.finished)
         ended = ~jnp.any(stays & ~pool.done)
-        goes_on = ended & ~is_last & ~stops(finished) & (count(finished) < state.width)
+        goes_on = ended & ~is_last & (count(finished) < state.width)
+        if stops is not None:
+            goes_on &= ~stops(finished)
+        stopped = state.used == 0
         # A root without a budget would count as a path that ended.
-        begins = goes_on & (state.spent < state.budget)
+        begins = goes_on & ~stopped & (state.spent < state.budget)
         paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory.root, pool)
         marked = jnp.concatenate([begins[None], stays])
-        return paths, marked, memory.replace(begun=memory.begun + begins.astype(jnp.int32))
+        change = begins.astype(jnp.int32) - stopped.astype(jnp.int32)
+        return paths, marked, memory.replace(begun=memory.begun + change)
 
     return Strategy(
         name=name,
@@ -177,7 +190,10 @@ def _path_by_path(
         keep=keep,
         answer=answer,
         init_memory=init_memory,
-        num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
+        # The last step may be the one in which the search stops.
+        num_steps=lambda num_candidates, max_depth: (
+            num_candidates * max_depth + int(decides is not None)
+        ),
         sampling=tuple(dict.fromkeys(samplings)),
         uses_scores=uses_scores,
         needs_step_scores=needs_step_scores,

@@ -19,6 +19,17 @@ class Tree(struct.PyTreeNode):
     completes: jax.Array  # bool[]; the tree stops growing, its best leaves are completed
 
 
+class SimulatedTree(struct.PyTreeNode):
+    """The memory of tree search with a global choice of leaves; node 0 is the root."""
+
+    paths: Paths  # [M]; `parent` is the node's parent in this tree
+    visits: jax.Array  # f32[M]; simulations of the node and of all nodes below it
+    value_sum: jax.Array  # f32[M]; their rewards
+    is_leaf: jax.Array  # bool[M]; without children and not done
+    node_of_slot: jax.Array  # i32[S]; node that each frontier slot expands or simulates
+    simulates: jax.Array  # bool[]; the frontier holds simulations, otherwise the chosen leaf
+
+
 class OpenNodes(struct.PyTreeNode):
     """The memory of LiteSearch: all nodes so far, and its greedy path; node 0 is the root."""
 

@@ -8,15 +8,18 @@ import pytest
 from toy_bank import toy_bank
 
 import search
+from cats_jax.commands.dry_run import _as_settled
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.replay import replay
-from cats_jax.evaluation.runners import check_steps
-from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
+from cats_jax.evaluation.runners import check_steps, largest_work
+from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS, Work
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs import manifests
+from cats_jax.specs.models import PolicySpec, PrmSpec
 from cats_jax.specs.recipe import parse_recipe
+from cats_jax.specs.rewriting import REWRITINGS
 
 
 def _recipe(**changes):
@@ -74,7 +77,7 @@ def test_what_is_refused_before_a_run():
 
 
 def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
-    recipe = _recipe(max_depth=1, strategies=["llama_berry", "mctsr", "ab_mcts_a"])
+    recipe = _recipe(strategies=["llama_berry", "mctsr", "ab_mcts_a"])
     found = evaluate.cost_bounds(recipe, grid(recipe), 1)
     scored = PROMPT_TOKENS + 4 * 64 + 4 * MARK_TOKENS
     assert [each[1:] for each in found] == [
@@ -82,6 +85,18 @@ def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
         (1, 4, 8 * 64, scored),
         (1, 4, 4 * 64, scored),
     ]
+    recipe = _recipe(budget=3)
+    ((_, *bounds),) = evaluate.cost_bounds(recipe, grid(recipe), 1)
+    assert bounds[:2] == [1, 3]
+
+
+@pytest.mark.parametrize(("strategies", "texts"), [(["mctsr", "ab_mcts_a"], 2), (["ab_mcts_a"], 1)])
+def test_the_memory_of_a_run_has_room_for_the_longest_prompt(strategies, texts):
+    """`critique` has an answer and a critique in its prompt, `revise` an answer."""
+    tokens = largest_work(_recipe(strategies=strategies)).rewriting_tokens
+    longest = "\n".join(each.prompt for each in REWRITINGS.values()).encode()
+    assert texts * 64 < tokens < texts * 64 + len(longest)
+    assert largest_work(_recipe(strategies=["beam"])).rewriting_tokens == 0
 
 
 def test_an_endpoint_that_continues_nothing_can_rewrite():
@@ -89,3 +104,12 @@ def test_an_endpoint_that_continues_nothing_can_rewrite():
     check_steps(endpoint, _recipe())
     with pytest.raises(BadInputError, match=r"beam .* needs single steps: it continues nothing"):
         check_steps(endpoint, _recipe(strategies=["beam"]))
+
+
+def test_the_context_in_a_dry_run_is_that_of_a_run():
+    """A policy on vLLM has room for the prompts of rewrites; a PRM does not read them."""
+    work = Work(steps=2, step_tokens=100, answer_tokens=400, rewriting_tokens=1000)
+    policy = PolicySpec("models/absent", backend="vllm", device="cpu")
+    prm = PrmSpec("models/absent", label="prm", backend="vllm", device="cpu")
+    assert _as_settled(policy, work).max_model_len == PROMPT_TOKENS + 1000 + 400
+    assert _as_settled(prm, work).max_model_len == 2 * (PROMPT_TOKENS + 100 + 400) + 2 * MARK_TOKENS

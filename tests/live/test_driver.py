@@ -612,6 +612,7 @@ class Replay:
         "particle_filtering",
         "particle_gibbs",
         "mcts",
+        "global_mcts",
         "litesearch",
         "speculative_rejection",
         "sequential_halving",

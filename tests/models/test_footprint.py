@@ -1,5 +1,6 @@
 """Memory by arithmetic: published configurations, a measured tiny model, and what is refused."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -165,10 +166,22 @@ def test_sizes_under_other_names_are_not_guessed(tmp_path):
 def test_tokens_of_a_run():
     work = Work(questions=64, paths=256, steps=40, step_tokens=512, answer_tokens=2048)
     path = 256 + 39 * 512 + 2048
-    assert work.path_tokens(131072) == path
-    assert work.cached_tokens(131072) == 64 * (256 + 256 * (path - 256))
-    assert work.path_tokens(4096) == 4096
-    assert work.cached_tokens(4096) == 64 * (256 + 256 * (4096 - 256))
+    assert work.path_tokens(131072, samples=True) == path
+    assert work.cached_tokens(131072, samples=True) == 64 * (256 + 256 * (path - 256))
+    assert work.path_tokens(4096, samples=True) == 4096
+    assert work.cached_tokens(4096, samples=True) == 64 * (256 + 256 * (4096 - 256))
+
+
+def test_a_policy_has_room_for_the_prompts_of_rewrites_and_a_prm_has_none():
+    usual = Work(questions=2, paths=8, steps=3, step_tokens=100, answer_tokens=400)
+    work = dataclasses.replace(usual, thought_tokens=50, rewriting_tokens=1000)
+    rewrite = 256 + 1000 + 50 + 400  # the prompt, a thought and the new answer
+    assert work.path_tokens(131072, samples=True) == rewrite
+    assert work.cached_tokens(131072, samples=True) == 2 * 8 * rewrite
+    assert work.path_tokens(131072, samples=False) == 256 + 2 * 100 + 50 + 400
+    # A short prompt of a rewrite leaves a path of many steps the longest.
+    short = dataclasses.replace(usual, rewriting_tokens=150)
+    assert short.path_tokens(131072, samples=True) == 256 + 2 * 100 + 400
 
 
 # Measured
@@ -332,7 +345,7 @@ def test_a_bounded_cache_counts_with_its_bound(tmp_path):
 
     free = found()
     assert free.least_cache == 57_344 * (256 + 39 * 512 + 2048)
-    assert free.cache == 57_344 * work.cached_tokens(shape.context) > 10_000 * GIB
+    assert free.cache == 57_344 * work.cached_tokens(shape.context, samples=True) > 10_000 * GIB
     # By default a quarter of what the weights leave.
     shared = found(free=80 * GIB)
     assert shared.cache == (80 * GIB - shared.weights) // 4

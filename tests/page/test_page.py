@@ -50,10 +50,12 @@ def _results(draw):
     for number in range(1, draw(st.integers(0, 12)) + 1):
         parent = draw(st.integers(0, number - 1))
         step = 0 if parent == 0 else candidates[parent - 1].step + 1
+        rewrites = parent if parent and draw(st.booleans()) else None
         candidates.append(
             Candidate(
                 id=number,
-                parent=parent,
+                parent=0 if rewrites else parent,
+                rewrites=rewrites,
                 step=step,
                 phase=draw(st.integers(0, 3)),
                 pool_row=number,
@@ -113,6 +115,7 @@ def test_a_tree_is_read_back(result):
     names = ("parent", "step", "phase", "tokens", "score", "path_score", "log_prob", "flags")
     columns = _decoded(tree, names)
     answers, invalid = dict(tree["answers"]), dict(tree["invalid"])
+    assert dict(tree["rewrites"]) == {c.id: c.rewrites for c in result.candidates if c.rewrites}
     for index, node in enumerate(result.candidates):
         assert columns["parent"][index] == node.parent
         assert columns["step"][index] == node.step

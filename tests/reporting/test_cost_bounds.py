@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import theory
+from cats_jax.errors import BadInputError
 from cats_jax.live.ledger import Ledger
 from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from cats_jax.reporting.certified_configurations import Claim, certificate_sheet, certify_run
@@ -78,6 +79,23 @@ def test_without_limits_or_counts_there_is_no_bound(tmp_path):
         run = dataclasses.replace(run, manifest={**run.manifest, "formats": formats})
         _, found = bounds(run)
         assert (found.tokens, found.flops) == (None, None)
+
+
+def test_a_method_that_rewrites_answers_samples_at_most_n(tmp_path):
+    run = searched(tmp_path)
+    formats = {f"rewriting {run.rows[0].strategy}": "critique"}
+    run = dataclasses.replace(run, manifest={**run.manifest, "formats": formats})
+    with pytest.raises(BadInputError, match="more than the budget of 4 "):
+        bounds(run)
+    rows = [
+        dataclasses.replace(row, ledger=dataclasses.replace(row.ledger, candidates=2 + i % 3))
+        for i, row in enumerate(run.rows)
+    ]
+    group, found = bounds(dataclasses.replace(run, rows=tuple(rows)))
+    assert (found.tokens, found.flops) == (None, None)
+    values = list(group.by_question("candidates").values())
+    expected = theory.cost_upper(values, limit=4, delta=0.01 / 3, num_choices=5)
+    assert found.candidates == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_question_beyond_the_premise_takes_the_bound_away(tmp_path):

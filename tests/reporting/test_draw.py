@@ -72,6 +72,21 @@ def test_a_tree_shows_steps_scores_fate_and_actions(tree):
     ]
 
 
+def test_a_rewrite_stands_below_its_answer():
+    answers = [
+        _candidate(1, 0, "first", 0.5, 0.5, done=True, answer="1", kept=True),
+        _candidate(2, 0, "second", 0.4, 0.4, done=True, answer="2", kept=True),
+        _candidate(3, 0, "better", 0.7, 0.7, done=True, answer="3", kept=True, rewrites=1),
+        _candidate(4, 0, "best", 0.9, 0.9, done=True, answer="4", kept=True, rewrites=3),
+    ]
+    lines = _lines(_result(answers, [], [SearchPath(("best",), (0.9,), 0.9, "4", (4,))], chosen=0))
+    indents = {text: line.index(text) for text in ("first", "second", "better", "best")
+               for line in lines if text in line}  # fmt: skip
+    assert indents["first"] == indents["second"] < indents["better"] < indents["best"]
+    order = [next(i for i, line in enumerate(lines) if text in line) for text in indents]
+    assert order[2:] == [order[0] + 1, order[0] + 2]
+
+
 def test_outcome_line(tree):
     line = draw.describe_result(tree)
     assert line.startswith("answer: 6   status: answered   steps: 2   finished paths: 1")

@@ -18,7 +18,7 @@ NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate
 _RESAMPLED = ("particle_filtering", "proportional_resampling")
 _WHOLE = ("majority", "best_of_n", "speculative_rejection", "sequential_halving")
 _STAGED = ("early_stopping_consistency", "deepconf_online")
-_WIDE = (*_WHOLE, "rebase", "dora", "litesearch", *_STAGED, *_RESAMPLED)
+_WIDE = (*_WHOLE, "rebase", "dora", "litesearch", "global_mcts", *_STAGED, *_RESAMPLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +28,14 @@ class Rules:
     Attributes:
         kind: greedy, majority, best_of_n, beam, dvts, particle_filtering, proportional_resampling,
             particle_gibbs, step_level_beam, vg_search, lookahead, rebase, dora,
-            speculative_rejection, mcts, litesearch, cats, adaptive_consistency,
-            sequential_best_of_n, early_stopping_consistency, deepconf_online or
+            speculative_rejection, mcts, global_mcts, litesearch, cats, adaptive_consistency,
+            sequential_best_of_n, learned_stopping (after two paths, if one answer has more than
+            `enough` of the votes), early_stopping_consistency, deepconf_online or
             sequential_halving.
         path_score: min, last, mean or product.
         vote: best, majority or weighted.
-        expansion: width K = max(1, N // expansion) where the kind has one (MCTS: its branching;
-            particle Gibbs: its iterations).
+        expansion: width K = max(1, N // expansion) where the kind has one (MCTS of both kinds:
+            its branching; particle Gibbs: its iterations).
         rounds: R of CATS; num_base, actions, excluded: of CATS too.
         weights: of cost, margin and best score in the reward.
         calibrated: scores of the pool are seen as P(step right).
@@ -91,7 +92,7 @@ class Rules:
 
     @property
     def in_turn(self) -> bool:
-        return self.kind in ("adaptive_consistency", "sequential_best_of_n")
+        return self.kind in ("adaptive_consistency", "sequential_best_of_n", "learned_stopping")
 
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
@@ -106,7 +107,10 @@ class Rules:
             return 2 * max_depth
         if self.kind == "lookahead":
             return max_depth * (1 + self.lookahead)
-        return num_candidates * max_depth if self.in_turn else max_depth
+        if self.kind == "learned_stopping":  # and a step in which it stops
+            return num_candidates * max_depth + 1
+        by_candidate = self.in_turn or self.kind == "global_mcts"
+        return num_candidates * max_depth if by_candidate else max_depth
 
     def beginnings(self, num_candidates: int) -> int:
         """How often a search begins at the question if no child is ever valid."""
@@ -254,6 +258,7 @@ def first_state(
         "num_new": 0,  # paths that finished in the newest step
         "copies": [],  # particle filtering: of each finished path
         "completes": False,  # MCTS: paths are taken to their ends
+        "simulates": False,  # MCTS with a global choice: the frontier holds simulations
         "before": 0,  # early-stopping consistency: finished paths of earlier windows
         "bar": None,  # DeepConf: once the warm-up has ended
         "arms": [],  # sequential halving: whether each finished path is one
@@ -313,7 +318,9 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
         scored = [_verifies(rules, state)] * slots
     if state["steps_left"] > 1:
         scored = to_end
-    score_ends = rules.kind in ("vg_search", "lookahead")
+    if rules.kind == "global_mcts":
+        scored = [False] * slots
+    score_ends = rules.kind in ("vg_search", "lookahead", "global_mcts")
 
     # Expand: slot by slot.
     row = 0
@@ -502,6 +509,8 @@ def _children(state: dict[str, Any], slot: int) -> list[int]:
 
 def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> list[int]:
     slots, candidates = len(state["frontier"]), state["num_candidates"]
+    if rules.kind == "learned_stopping" and _learned_stop(rules, state):
+        return [0] * slots
     if rules.kind == "greedy" or rules.in_turn:
         return [1] * slots
     if rules.kind == "litesearch":
@@ -532,6 +541,8 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind == "mcts":
         return [1 if state["completes"] else min(rules.expansion, candidates)] * slots
     places = state["width"] - len(state["finished"])
+    if rules.kind == "global_mcts":
+        return [1 if state["simulates"] else min(rules.expansion, candidates, places)] * slots
     scores = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
     if rules.kind == "proportional_resampling":
         return systematic_resample(world.offset(tick), scores, places)
@@ -813,6 +824,8 @@ def _transition(
 def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
     if rules.kind == "mcts":
         paths, retained = _grow_tree(rules, state)
+    elif rules.kind == "global_mcts":
+        paths, retained = _simulate(rules, state)
     elif rules.kind == "litesearch":
         paths, retained = _best_node(rules, state)
     elif rules.in_turn:
@@ -1098,6 +1111,9 @@ def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[in
 
 def _one_path(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], list[int]]:
     """The child of the one path in progress, or the question for the next path, or nothing."""
+    if not state["pool"]:  # the search has stopped before this path
+        state["begun"] -= 1
+        return [], []
     (child,) = state["pool"]
     is_last = state["begun"] == state["num_candidates"]
     finished = list(state["finished"])
@@ -1119,7 +1135,16 @@ def _one_path(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]]
     return [state["question"], *ends], list(range(1 + len(ends)))
 
 
+def _learned_stop(rules: Rules, state: dict[str, Any]) -> bool:
+    votes = [path["answer"] for path in state["finished"] if path["answer"] >= 0]
+    most = max((votes.count(answer) for answer in votes), default=0)
+    begins = state["frontier"][0]["depth"] == 0 and state["begun"] > 2
+    return begins and most > rules.enough * max(1, len(votes))
+
+
 def _enough(rules: Rules, finished: Sequence[dict[str, Any]]) -> bool:
+    if rules.kind == "learned_stopping":  # decides before the next path
+        return False
     answered = [path for path in finished if path["answer"] >= 0]
     if rules.kind == "sequential_best_of_n":
         scores = [path_score(rules.path_score, path["scores"]) for path in answered]
@@ -1227,6 +1252,48 @@ def _descend(tree: list[dict[str, Any]], exploration: float) -> int | None:
             key=lambda child: (-uct(child), child),
         )
     return node
+
+
+def _simulate(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[int]]:
+    """Every new node's path until it ends; then the leaf of the whole tree that is expanded."""
+    tree, pool = state["tree"], state["pool"]
+    ends, grows = _rows(state, done=True), _rows(state, done=False)
+    node_of = {}
+    for row, path in enumerate(pool):
+        if path is not None:
+            node_of[row] = state["node_of_slot"][path["parent"]]
+            if not state["simulates"]:
+                tree.append(_node(path, parent=node_of[row]))
+                tree[-1]["leaf"] = row in grows
+                node_of[row] = len(tree) - 1
+    waiting = state["node_of_slot"] if state["simulates"] else list(node_of.values())
+    rewards = {node_of[row]: path_score(rules.path_score, pool[row]["scores"]) for row in ends}
+    for node in waiting:
+        if node not in [node_of[row] for row in grows]:
+            _visit(tree, node, rewards.get(node, 0.0))
+    state["simulates"] = bool(grows)
+    state["node_of_slot"] = [node_of[row] for row in grows]
+    places = state["width"] - len(state["finished"]) - len(ends)
+    leaves = [node for node in tree if node["leaf"]]
+    if (
+        grows
+        or not leaves
+        or places == 0
+        or len(tree) + min(rules.expansion, places) > rules.max_nodes
+        or state["spent"] >= state["budget"]
+        or state["step"] + 1 >= state["max_steps"]
+    ):
+        return pool, grows + ends
+
+    def ucb(node: dict[str, Any]) -> float:
+        log_visits = math.log(max(tree[node["path"]["parent"]]["visits"], 1))
+        bonus = rules.exploration * math.sqrt(log_visits / node["visits"])
+        return node["value"] / node["visits"] + bonus
+
+    best = max(leaves, key=ucb)  # the first of equal ones
+    best["leaf"] = False
+    state["node_of_slot"] = [next(row for row, node in enumerate(tree) if node is best)]
+    return [best["path"], *pool], [0, *(1 + row for row in ends)]
 
 
 # LiteSearch

@@ -362,6 +362,14 @@ def _cats(
     return search.cats.cats(policy, config), rules
 
 
+def _mostly_one_answer(params: Any, features: jax.Array) -> jax.Array:
+    """A stopper: after two paths, if one answer has more than .55 of the votes."""
+    del params
+    named = dict(zip(search.stopping.STOPPING_FEATURES, features, strict=True))
+    # Half of log(2) / log(257) is that of one path and a half.
+    return (named["first_share"] > 0.55) & (named["log_begun"] > 0.06)
+
+
 EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "greedy": (search.greedy(), oracle.Rules("greedy", vote="majority")),
     "majority": (search.majority(), oracle.Rules("majority", vote="majority")),
@@ -407,6 +415,10 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
         search.methods.mcts(branching=3, max_nodes=96),
         oracle.Rules("mcts", vote="weighted", expansion=3, max_nodes=96),
     ),
+    "global_mcts": (
+        search.methods.global_mcts(branching=3, max_nodes=30),
+        oracle.Rules("global_mcts", "last", "weighted", factor=3, max_nodes=30),
+    ),
     "litesearch": (
         search.methods.litesearch(limit=30),
         oracle.Rules("litesearch", "last", limit=30),
@@ -414,6 +426,10 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     "adaptive_consistency": (
         search.methods.adaptive_consistency(confidence=0.8),
         oracle.Rules("adaptive_consistency", vote="majority", enough=0.8),
+    ),
+    "learned_stopping": (
+        search.methods.learned_stopping(_mostly_one_answer, uses_scores=True, path_score="mean"),
+        oracle.Rules("learned_stopping", "mean", "weighted", enough=0.55),
     ),
     "early_stopping_consistency": (
         search.methods.early_stopping_consistency(window=3),
@@ -617,7 +633,7 @@ def assert_state(state: search.SearchState, rules: oracle.Rules, expected: dict[
         num_retain = [expected["num_retain"].get(slot, 1) for slot in range(slots)]
         assert_equal("is_open", state.memory.is_open, is_open)
         assert_equal("num_retain", state.memory.num_retain, num_retain)
-    elif rules.kind == "mcts":
+    elif rules.kind in ("mcts", "global_mcts"):
         _assert_tree(state, expected)
     elif rules.kind == "litesearch":
         nodes = expected["nodes"]
@@ -812,7 +828,8 @@ def _assert_tree(state: search.SearchState, expected: dict[str, Any]) -> None:
         actual = np.asarray(getattr(tree, field))
         assert_equal(f"tree.{field}", actual[: len(nodes)], [node[name] for node in nodes])
         assert not actual[len(nodes) :].any()
-    assert_equal("completes", tree.completes, expected["completes"])
+    for name in {"completes", "simulates"} & tree.__dataclass_fields__.keys():
+        assert_equal(name, getattr(tree, name), expected[name])
     slots = len(expected["node_of_slot"])
     actual = np.asarray(tree.node_of_slot)
     assert_equal("node_of_slot", actual[:slots], expected["node_of_slot"])

@@ -515,6 +515,34 @@ def test_mathematics_is_rendered_and_the_rest_stays_text(tmp_path, open_tab):
     assert not tab.trouble
 
 
+def test_a_rewrite_is_drawn_below_its_answer(tmp_path, open_tab):
+    """The question, two answers, a rewrite of the second one, and a rewrite of that."""
+    answers = [
+        candidate(
+            1 + index,
+            0,
+            index,
+            f"\\boxed{{{index}}}",
+            0.1 * index,
+            kept=True,
+            done=True,
+            answer=str(index),
+            rewrites=rewrites,
+        )
+        for index, rewrites in enumerate((None, None, 2, 3))
+    ]
+    result = searched("q", "1+2=?", answers, chosen=4)
+    folder = write_run(tmp_path / "run", [(row_of(result, "3", "mctsr"), result)])
+    assert run_command(["page", str(folder)]) == 0
+    tab = open_tab(folder / "page.html")
+    tab.open("question=q&a=mctsr|4|exact|0")
+    items = tab.page.locator("[role=treeitem][data-node]").all()
+    levels = {item.get_attribute("data-node"): item.get_attribute("aria-level") for item in items}
+    assert levels == {"1": "1", "2": "1", "3": "2", "4": "3"}
+    assert tab.page.locator("[role=treeitem].chosen").count() == 1
+    assert not tab.trouble
+
+
 def test_a_run_without_trees_says_so(tmp_path, open_tab):
     tab = open_tab(_write(tmp_path / "run", ["a"], tree=False))
     tab.open("question=q&a=beam|4|-|0")

@@ -14,7 +14,10 @@ function readTree(raw, featureNames) {
   const invalid = new Map(raw.invalid);
   const remarks = new Map(raw.fate.remarks);
   const children = Array.from({length: size + 1}, () => []);
-  raw.parent.forEach((parent, index) => children[parent].push(index + 1));
+  // A rewrite begins at the question; it is drawn below the answer that it rewrites.
+  const rewrites = new Map(raw.rewrites);
+  const above = (id) => rewrites.get(id) ?? raw.parent[id - 1];
+  raw.parent.forEach((_, index) => children[above(index + 1)].push(index + 1));
   const decisions = new Map();
   raw.decisions.node.forEach((node, index) => {
     if (!decisions.has(node)) decisions.set(node, []);
@@ -44,11 +47,14 @@ function readTree(raw, featureNames) {
       .sort((one, two) => one.phase - two.phase),
     numDecisions: raw.decisions.node.length,
   };
-  tree.pathTo = (id) => {
+  const upwards = (id, next) => {
     const path = [];
-    for (let at = id; at > 0; at = tree.parent(at)) path.push(at);
+    for (let at = id; at > 0; at = next(at)) path.push(at);
     return path.reverse();
   };
+  tree.pathTo = (id) => upwards(id, tree.parent);
+  // The drawn nodes from the question to a node.
+  tree.wayTo = (id) => upwards(id, above);
   tree.chosen = new Set(raw.chosen === null ? [] : tree.pathTo(raw.ends[raw.chosen]));
   tree.leadsOn = (id) => tree.kept(id) || tree.chosen.has(id) || remarks.has(id) || children[id].length > 0;
   return tree;

@@ -121,7 +121,7 @@ function treeView(tree, options) {
   function itemFor(id) {
     let group = list;
     let item = null;
-    for (const node of tree.pathTo(id)) {
+    for (const node of tree.wayTo(id)) {
       if (item !== null) {
         if (item.getAttribute("aria-expanded") !== "true") toggle(item, true);
         group = item.querySelector(":scope > [role=group]");

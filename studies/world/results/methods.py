@@ -47,7 +47,7 @@ _FAMILIES = {
         "particle_gibbs",
         "proportional_resampling",
     ),
-    "trees": ("mcts", "litesearch"),
+    "trees": ("mcts", "global_mcts", "litesearch"),
 }
 _EVERYWHERE = ("greedy", "cats")
 
