@@ -149,11 +149,14 @@ class TokenUsage:
         cached: number of tokens reused from an earlier call or from a sample with the same history.
         generated: number of sampled tokens. A sampled token that was fed back to the model also
             counts as computed or cached.
+        cost: what a chat endpoint charges for these tokens, in the unit of its prices; 0 for other
+            models.
     """
 
     computed: int = 0
     cached: int = 0
     generated: int = 0
+    cost: float = 0.0
 
 
 def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
@@ -162,6 +165,7 @@ def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
         computed=sum(each.computed for each in usage),
         cached=sum(each.cached for each in usage),
         generated=sum(each.generated for each in usage),
+        cost=sum(each.cost for each in usage),
     )
 
 

@@ -28,6 +28,7 @@ def charge_generation(
         ledger.prompt_computed += usage.computed
         ledger.prompt_cached += usage.cached
         ledger.generated += usage.generated
+        ledger.policy_cost += usage.cost
         ledger.flops += 2.0 * num_parameters * usage.computed
         ledger.policy_seconds += seconds
         ledger.policy_calls += asked.slot not in called
@@ -44,6 +45,7 @@ def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_paramet
         ledger.prm_refused += value is None
         ledger.prm_computed += usage.computed
         ledger.prm_cached += usage.cached
+        ledger.prm_cost += usage.cost
         flops = 2.0 * num_parameters * usage.computed
         ledger.flops += flops
         ledger.prm_flops += flops

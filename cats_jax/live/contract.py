@@ -279,6 +279,8 @@ def _fault_of_usage(usage: Any) -> str | None:
         count = getattr(usage, name)
         if not _is_count_type(type(count)) or count < 0:
             return f"usage.{name}={count!r}: it must be an integer >= 0"
+    if not _is_number(usage.cost) or not 0.0 <= usage.cost < float("inf"):
+        return f"usage.cost={usage.cost!r}: it must be a finite number >= 0"
     return None
 
 

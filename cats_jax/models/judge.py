@@ -7,6 +7,7 @@ describe the prompt, and how it differs from published generative verifiers.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -211,7 +212,7 @@ class JudgeScorer:
         return {
             each.id: _Judged(
                 sum(score or 0.0 for score in own) / len(own),
-                TokenUsage(computed=usage.computed, cached=usage.cached),
+                dataclasses.replace(usage, generated=0),
                 spent,
             )
             for each, own, usage, spent in zip(asked, scores, made.usage, seconds, strict=True)

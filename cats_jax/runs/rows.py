@@ -25,6 +25,7 @@ from ..storage.rules import (
 )
 
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
+_ADDED = ("prm_flops", "prm_refused", "policy_cost", "prm_cost")
 _MAX_MEMBER = 1 << 26  # bytes of a compressed tree
 
 _ROW = {
@@ -114,13 +115,13 @@ class Row:
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
         """The inverse of `as_dict`.
 
-        Older runs have no `prm_flops` and no `prm_refused`, which default to 0. In such runs, a
-        path that the PRM refused failed its question.
+        Older runs have no `prm_flops`, `prm_refused`, `policy_cost` and `prm_cost`, which default
+        to 0. In runs without `prm_refused`, a path that the PRM refused failed its question.
 
         Raises:
             ValueError: a value is missing, is of another type, or is out of range.
         """
-        row = {"prm_flops": 0.0, "prm_refused": 0, **row}
+        row = {**dict.fromkeys(_ADDED, 0), **row}
         check_entries(row, _ROW)
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(

@@ -28,7 +28,7 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ...specs.models import PolicySpec
+from ...specs.models import PAID_KEYS, PolicySpec
 from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
 from .chat_endpoint import ChatEndpoint, ChatReply
@@ -175,7 +175,7 @@ class ChatPolicy:
                     raise GeneratorContractError(str(error)) from error
                 raise
         sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]
-        usage = [total_usage([_usage(reply) for reply in row]) for row in replies]
+        usage = [total_usage([self._usage(reply) for reply in row]) for row in replies]
         sampled = [
             row * len(request.seeds) if once else row
             for request, row, once in zip(requests, sampled, greedy, strict=True)
@@ -271,6 +271,12 @@ class ChatPolicy:
         text = reply.samples[0][0]
         return text.startswith(_REST), text.rstrip().endswith(_STOP)
 
+    def _usage(self, reply: ChatReply) -> TokenUsage:
+        # The last token of a sample is sampled but not fed to the model.
+        fed = reply.prompt + max(0, reply.completion - len(reply.samples))
+        cost = self._endpoint.cost(reply)
+        return TokenUsage(fed - reply.cached, reply.cached, reply.completion, cost)
+
     def _step_sample(self, sampled: _Sampled, *, to_end: bool) -> StepSample:
         steps, rest = ([], "") if to_end else split_steps(sampled.text, self._separator)
         ended = sampled.finish == "end" and not self._stops
@@ -319,11 +325,7 @@ def chat_policy(spec: PolicySpec, **server: Any) -> ChatPolicy:
     endpoint = ChatEndpoint(
         spec.backend,
         str(spec.served_name),
-        price=spec.price,
-        max_cost=spec.max_cost,
-        max_requests_per_minute=spec.max_requests_per_minute,
-        replies=spec.replies,
-        api_key_env=spec.api_key_env,
+        **{name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")},
         **server,
     )
     return ChatPolicy(
@@ -376,12 +378,6 @@ def _sampled(reply: ChatReply) -> list[_Sampled]:
             reply.samples, itertools.pairwise(ends), strict=True
         )
     ]
-
-
-def _usage(reply: ChatReply) -> TokenUsage:
-    # The last token of a sample is sampled but not fed to the model.
-    fed = reply.prompt + max(0, reply.completion - len(reply.samples))
-    return TokenUsage(fed - reply.cached, reply.cached, reply.completion)
 
 
 def _short(seed: int) -> int:
