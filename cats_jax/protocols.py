@@ -132,12 +132,20 @@ class StepSample:
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
             untruncated, in nats, finite and <= 0; None if the policy was told to leave it out.
         certainties: certainty of each token, finite; None if the request did not ask for it.
+        num_sampled: number of tokens that `log_prob` is the sum of, if the step has tokens that
+            were put in and not sampled; None: all tokens of the step.
     """
 
     step: Step
     finish: Finish
     log_prob: float | None
     certainties: tuple[float, ...] | None = None
+    num_sampled: int | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that were sampled for the step."""
+        return len(self.step.token_ids) if self.num_sampled is None else self.num_sampled
 
 
 @dataclass(frozen=True, slots=True)

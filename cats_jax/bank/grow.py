@@ -251,7 +251,7 @@ class _GrowingTree(ScoredTree):
             parent=parent,
             text=text,
             text_class=text_class,
-            num_tokens=0 if sample is None else len(sample.step.token_ids),
+            num_tokens=0 if sample is None else sample.num_tokens,
             log_prob=0.0 if sample is None else sample.log_prob,
             done=done,
             invalid=invalid,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from cats_jax import check_generator
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.searcher import Searcher
+from cats_jax.live.tree import SearchTree, candidate_step, sampled_step
 from cats_jax.models.contracts import check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
@@ -138,6 +140,7 @@ def test_a_thought_and_the_first_step_of_the_answer_are_one_step(folder, plain):
     assert [each.finish for each in (first, second)] == ["step", "end"]
     # "<think>\n" was put in, and has no probability.
     assert first.log_prob == -0.5 * (len(first.step.token_ids) - 2)
+    assert sampled_step(first).confidence == math.exp(-0.5)
     judge = BoxedIntegerJudge()
     assert judge.extract([first.step.text]) is None
     assert judge.extract([first.step.text, second.step.text]) == "3"
@@ -156,6 +159,12 @@ def test_a_thought_is_closed_at_its_budget(folder, plain):
     head, tail = forced.split(CLOSE)
     assert step.step.token_ids == (*ids_of(head), *closing(), *ids_of(tail), 1)
     assert [request.max_tokens for request in engine.asked] == [8, 40]
+    # What closed the thought was not sampled, and says nothing about how sure the policy is.
+    assert sampled_step(step).confidence == math.exp(-0.5)
+    tree = SearchTree(QUESTION, BoxedIntegerJudge())
+    candidate = tree.add(0, step, step=0, phase=0, pool_row=0)
+    assert candidate.num_tokens == 8 + len(ids_of(tail)) + 1
+    assert candidate_step(candidate).confidence == math.exp(-0.5)
     made = policy.generate([dataclasses.replace(ONE, seeds=(1, 2), temperature=1.0)])
     assert [each.step for each in made.samples[0]] == [step.step] * 2
     assert made.sample_usage is not None
@@ -171,6 +180,7 @@ def test_a_thought_is_prolonged_as_often_as_the_format_says(folder, plain):
     first, second = path_of(policy)
     assert first.step.token_ids + second.step.token_ids == (*ids_of(twice), 1)
     assert first.step.text.splitlines()[1] == f"{BODY}Wait, 3.Wait; 3."
+    assert sampled_step(first).confidence == math.exp(-0.5)
     # The budget counts the tokens that stay, and has room for one more or for none.
     spent = len(ids_of(BODY + "Wait"))
     policy, _ = writing(folder, plain, stories, thinking(budget=spent, waits=2))

@@ -55,6 +55,7 @@ class _Thought:
         spent: number of tokens of the thought in earlier steps, without those that open it.
         head: token ids that open the thought, if the step is the first.
         body: the other token ids of the step so far, as they were sampled or put in.
+        sampled: number of sampled tokens, with end tags that were replaced.
         log_prob: of the sampled tokens; None if it is not known.
         usage: what it cost.
         waits: number of times that it was prolonged.
@@ -66,6 +67,7 @@ class _Thought:
     spent: int
     head: tuple[int, ...]
     body: tuple[int, ...] = ()
+    sampled: int = 0
     log_prob: float | None = 0.0
     usage: list[TokenUsage] = field(default_factory=list)
     waits: int = 0
@@ -82,7 +84,7 @@ class Thoughts:
 
     A sample is a function of its path, parameters and seed alone, as long as those of the policy
     are. Text that is put in has no probability: a step's log-probability is that of its sampled
-    tokens.
+    tokens, and `StepSample.num_sampled` is their number.
 
     Args:
         model: tokenizer and prompts of the policy.
@@ -286,6 +288,7 @@ class Thoughts:
     def _add(self, thought: _Thought, request: StepRequest, piece: StepSample) -> StepSample | None:
         """Add a piece to a sample; returns the step if it is complete."""
         thought.body += piece.step.token_ids
+        thought.sampled += piece.num_tokens
         if thought.log_prob is not None:
             known = piece.log_prob
             thought.log_prob = None if known is None else thought.log_prob + known
@@ -320,7 +323,8 @@ class Thoughts:
             text = f"{start}\n{text.removeprefix(start).lstrip()}"
         if thought.ended or finish == "end":
             text = f"{text}\n{end}\n\n{answer}".rstrip("\n")
-        return StepSample(Step(text, thought.ids), finish, thought.log_prob)
+        step = Step(text, thought.ids)
+        return StepSample(step, finish, thought.log_prob, num_sampled=thought.sampled)
 
     def _said(self, thought: _Thought, finish: Finish = "step") -> str:
         """The text of a step so far, with the end tag if it is there."""
