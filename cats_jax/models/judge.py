@@ -33,7 +33,7 @@ from ..protocols import (
     TokenUsage,
     shared_seconds,
 )
-from .prm.answer_steps import answer_steps, score_answer_steps
+from .prm.answer_steps import count_answer_tokens, score_answer_steps
 from .prm.format import PRMFormat
 from .prm.judge_text import judge_text
 from .prm.newest_steps import broken, check_steps
@@ -124,7 +124,11 @@ class JudgeScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 model's context.
         """
-        path = path if self._judge.thoughts else answer_steps(path)[0] or path
+        if self._judge.thoughts:
+            return self._most_tokens(question, path)
+        return count_answer_tokens(self._most_tokens, question, path)
+
+    def _most_tokens(self, question: Question, path: Path) -> int:
         check_steps(question, path, self.name)
         asked = self._asked(question, path)
         if not self._fits(asked):

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 import search
 from cats_jax import check_generator
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, PathTooLongError, ScorerContractError
 from cats_jax.grading.boxed_integer import BoxedIntegerJudge
 from cats_jax.live.searcher import Searcher
 from cats_jax.live.tree import SearchTree, candidate_step, sampled_step
@@ -414,6 +414,15 @@ def test_a_prm_reads_the_answer_s_steps_only(engine):
     assert prm.count_tokens(question, full) == prm.count_tokens(question, bare)
     prm.keep_only(question, [full])
     check_scorer(prm, [question, question], [bare[:1], full])
+    # An error counts the steps as the path was given, with those of its thought.
+    late = path("<think>\n1", f"2</think>\n\n{bare[0].text}", " \n", "3+1=4")
+    for call in (lambda: prm.score([question], [late]), lambda: prm.count_tokens(question, late)):
+        with pytest.raises(ScorerContractError, match="step 2: the step is blank") as caught:
+            call()
+        assert caught.value.step == 2
+    with pytest.raises(PathTooLongError, match="step 2: the path has") as caught:
+        prm.count_tokens(question, (*split[:2], Step("3+1=4 " * 900, (7,))))
+    assert (caught.value.step, caught.value.question_id) == (2, "q")
     if reading is not None:
         words = path("1", "2", "3")
         assert reading.score([question], [words]).scores == prm.score([question], [words]).scores
