@@ -15,8 +15,8 @@ from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.family import choose_format
 from cats_jax.protocols import Question, Step
 
-# TRL and accelerate in a folder of their own, on top of the packages of `.venv`: `make trl-env`.
-TRL = pathlib.Path(__file__).parents[2] / ".venv-trl"
+# TRL and accelerate in a folder of their own, on top of the packages of `.venv`.
+BESIDE = pathlib.Path(__file__).parents[2] / ".venv-beside"
 SCRIPT = pathlib.Path(prm_families.__file__).with_name("trl_prm.py")
 YAML = 'layout: text\ntag: "\\n\\n"\njoined: false\nread_out: {layers: [score], label: 1}\n'
 
@@ -57,7 +57,7 @@ def ours(folder, form):
 
 @pytest.mark.slow
 def test_scores_equal_those_of_the_trainer(tmp_path):
-    assert TRL.is_dir(), "run `make trl-env`"
+    assert BESIDE.is_dir(), "run `make beside-env`"
     (tmp_path / "blank.yaml").write_text(YAML)
     formats = {"plain": "auto", "begun": "auto", "blank": str(tmp_path / "blank.yaml")}
     folders = [
@@ -68,7 +68,7 @@ def test_scores_equal_those_of_the_trainer(tmp_path):
     ]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(TRL),
+        "PYTHONPATH": str(BESIDE),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -46,6 +47,9 @@ _NO_CHOICES = (400, 422)
 
 _OF_QUESTION = (*_NO_CHOICES, 413)
 """Statuses by which endpoints refuse one question, such as one that is too long."""
+
+_LONG, _WARM = 32, 0.5
+"""Numbers of tokens and temperature from which on equal samples of different seeds are a sign."""
 
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
 """The probe's question, a turn that ends in half a word, the other half, and a stop text."""
@@ -100,7 +104,7 @@ class ChatPolicy:
         self._max_answer_tokens = max_answer_tokens
         self.name = endpoint.model
         self._time = SharedTime()
-        self._honours_n = True
+        self._honours_n, self._warned = True, False
         self._continues, self._stops = self._probe()
         self.whole_only: str | None = None
         steps = "and single steps by continuation"
@@ -176,11 +180,31 @@ class ChatPolicy:
                 raise
         sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]
         usage = [total_usage([self._usage(reply) for reply in row]) for row in replies]
+        for request, row in zip(requests, sampled, strict=True):
+            self._check_differ(request, row)
         sampled = [
             row * len(request.seeds) if once else row
             for request, row, once in zip(requests, sampled, greedy, strict=True)
         ]
         return sampled, usage, share.seconds
+
+    def _check_differ(self, request: StepRequest, samples: Sequence[_Sampled]) -> None:
+        """Warn once if long samples of different seeds are equal at a temperature that is not low.
+
+        Some servers ignore the temperature, and votes among equal samples look like agreement.
+        """
+        is_long = min((each.tokens for each in samples), default=0) >= _LONG
+        is_same = len(samples) > 1 and len({each.text for each in samples}) == 1
+        if self._warned or request.temperature < _WARM or not (is_long and is_same):
+            return
+        self._warned = True
+        warnings.warn(
+            f"server {self._endpoint.url}: {len(samples)} samples of question "
+            f"{request.question.id!r} with temperature {request.temperature:g} and different seeds "
+            f"are equal: {self.name!r} may be sampled greedily there, and then votes and search "
+            "are of no use; transformers serve needs do_sample: true in generation_config.json",
+            stacklevel=2,
+        )
 
     def _ask(
         self, bodies: Sequence[dict[str, Any]], seeds: Sequence[Sequence[int]]
