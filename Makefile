@@ -29,6 +29,7 @@ NEWEST_BIN := .venv-newest/bin
 NEWEST_PYTHON ?= $(or $(shell for minor in 14 13 12; do \
   python3.$$minor -c pass 2>/dev/null && echo python3.$$minor && break; done),$(PYTHON))
 CLIENTS_STAMP := .venv-clients/.installed
+BESIDE_STAMP := .venv-beside/.installed
 EXTRAS := hf,gguf,http,serve,eval,ray,dev,notebooks
 VLLM_EXTRAS := hf,gguf,http,serve,eval,dev
 # Python compiles what it imports, a small part of what is installed. It keeps the result even where
@@ -58,7 +59,7 @@ QUICK_PROGRAMS := XLA_FLAGS='--xla_backend_optimization_level=0 \
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-real test test-slow test-newest test-vllm test-web vllm-env \
-  clients-env lint format docs notebooks mutants world bench bench-vllm check-gpu
+  clients-env beside-env lint format docs notebooks mutants world bench bench-vllm check-gpu
 
 help:
 	@echo 'make demo        search the embedded world with seven strategies (SEED=, QUESTIONS=)'
@@ -68,6 +69,7 @@ help:
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
 	@echo 'make clients-env .venv-clients: evaluation harnesses that a slow test lets ask our server'
+	@echo 'make beside-env  .venv-beside: packages that only some slow tests import (8 MB)'
 	@echo 'make test-vllm   tests on real vLLM engines'
 	@echo 'make test-web    pages of runs in the browser chromium'
 	@echo 'make lint        formatting, lint, types, direction of imports'
@@ -118,6 +120,14 @@ $(CLIENTS_STAMP): .ci/clients.txt
 	@$(call install_into,.venv-clients,-r .ci/clients.txt)
 	@touch $@
 
+beside-env: $(BESIDE_STAMP)
+
+# A folder on top of the packages of .venv, not in it: TRL needs accelerate, and transformers may do
+# with it what it can't do for users who lack it.
+$(BESIDE_STAMP): $(STAMP) .ci/beside.txt
+	@$(call install_into,.venv,--no-deps --target .venv-beside -r .ci/beside.txt)
+	@touch $@
+
 # Each worker of Ray takes a core; with fewer cores, or JOBS=1, one process searches.
 demo: $(STAMP)
 	@ray=; test $(JOBS) -lt 2 || test "$$(getconf _NPROCESSORS_ONLN)" -lt $(JOBS) || \
@@ -148,7 +158,7 @@ test: $(STAMP)
 	@$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) -m 'not slow and not gpu and not vllm and not web'
 
 # Tests marked `emitters` compare programs bit for bit. With XLA's fusion emitters they are equal.
-test-slow: $(STAMP) $(CLIENTS_STAMP)
+test-slow: $(STAMP) $(CLIENTS_STAMP) $(BESIDE_STAMP)
 	@failed=0; \
 	$(TEST_ENV) $(PYTEST) -m emitters || failed=1; \
 	$(TEST_ENV) $(QUICK_PROGRAMS) \

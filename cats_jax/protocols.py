@@ -140,6 +140,8 @@ class StepSample:
         vector: f32[H], finite, of any length H that all steps of the policy share; its angle to the
             vectors of other steps says how alike they are in meaning. None if the request did not
             ask for it. Samples that differ in it alone are equal.
+        num_sampled: number of tokens that `log_prob` is the sum of, if the step has tokens that
+            were put in and not sampled; None: all tokens of the step.
     """
 
     step: Step
@@ -147,6 +149,12 @@ class StepSample:
     log_prob: float | None
     certainties: tuple[float, ...] | None = None
     vector: np.ndarray | None = field(default=None, compare=False, repr=False)
+    num_sampled: int | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that were sampled for the step."""
+        return len(self.step.token_ids) if self.num_sampled is None else self.num_sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +166,14 @@ class TokenUsage:
         cached: number of tokens reused from an earlier call or from a sample with the same history.
         generated: number of sampled tokens. A sampled token that was fed back to the model also
             counts as computed or cached.
+        cost: what a chat endpoint charges for these tokens, in the unit of its prices; 0 for other
+            models.
     """
 
     computed: int = 0
     cached: int = 0
     generated: int = 0
+    cost: float = 0.0
 
 
 def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
@@ -171,6 +182,7 @@ def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
         computed=sum(each.computed for each in usage),
         cached=sum(each.cached for each in usage),
         generated=sum(each.generated for each in usage),
+        cost=sum(each.cost for each in usage),
     )
 
 

@@ -30,7 +30,7 @@ from .policy import legal_log_probs, log_prob_of
 from .types import LearnerState
 
 ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
-"""Stop, and sample one more path: `search.stopping.STOP` and `search.stopping.MORE` are its rows."""
+"""Stop, and sample one more path: rows `STOP` and `MORE` of `search.stopping`."""
 
 PATHS_PER_PRICE = 100.0
 """Number of paths that cost the price."""

@@ -234,7 +234,7 @@ class _GrowingTree(ScoredTree):
             parent=parent,
             text=sample.step.text,
             text_class=text_class,
-            num_tokens=len(sample.step.token_ids),
+            num_tokens=sample.num_tokens,
             log_prob=sample.log_prob,
             done=done,
             invalid=path is None,

@@ -13,6 +13,7 @@ import search
 from search import Sampling
 
 from ..errors import BadInputError
+from ..specs.models import check_replies
 from ..specs.recipe import (
     Policy,
     PolicySpec,
@@ -132,6 +133,7 @@ def _recipe(file: _File) -> BankRecipe:
             "policy: chat=True: a bank keeps token ids and log-probabilities, which chat endpoints "
             "do not report: take another backend"
         )
+    check_replies(file.prms)
     return BankRecipe(
         policy=file.policy,
         prms=file.prms,

@@ -29,6 +29,11 @@ class ModelOptions:
         gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
         served_name: which of a server's models is meant; default: its only one.
         api_key_env: name of the environment variable that holds a server's API key.
+        price: prices of a million tokens that a chat endpoint reads, and of a million that it
+            writes. This option and the next three are for chat endpoints.
+        max_cost: largest cost of all requests, in the unit of the prices.
+        max_requests_per_minute: largest number of requests in a minute.
+        replies: file of the endpoint's replies; what it answered before is not asked again.
     """
 
     backend: str = "hf"
@@ -41,6 +46,10 @@ class ModelOptions:
     gpu_memory_utilization: float = 0.45
     served_name: str | None = None
     api_key_env: str | None = None
+    price: tuple[float, float] | None = None
+    max_cost: float | None = None
+    max_requests_per_minute: float | None = None
+    replies: str | None = None
 
     def settings(self) -> dict[str, Any]:
         """The settings of a `ModelSpec` that are not None.
@@ -52,6 +61,8 @@ class ModelOptions:
             raise BadInputError(f"--batch-tokens={self.batch_tokens}: must be at least 1")
         names = [entry.name for entry in dataclasses.fields(ModelOptions)]
         values = {name: getattr(self, name) for name in names}
+        if self.price is not None:
+            values["price"] = dict(zip(("input", "output"), self.price, strict=True))
         return {name: value for name, value in values.items() if value is not None}
 
     def given(self) -> list[str]:

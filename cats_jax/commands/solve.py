@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import BadInputError
+from ..specs.models import PAID_KEYS
 from .model_options import ModelOptions
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ def _settings(
     return {"chat": True, **served}, settings
 
 
-_OF_ENDPOINTS = ("backend", "served_name", "api_key_env")
+_OF_ENDPOINTS = ("backend", "served_name", "api_key_env", *PAID_KEYS)
 """Settings of a chat endpoint, which is never the PRM's."""
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of stoppers, see `search.methods.learned_stopping`: one safetensors file and a JSON file.
+"""Checkpoints of stoppers, see `search.methods.learned_stopping`: a safetensors and a JSON file.
 
 The folder looks like that of a CATS controller: `checkpoint.json` holds the names of the features,
 the sizes and the info, and is written last. The network is in `actor.safetensors`.

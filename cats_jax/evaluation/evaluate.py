@@ -31,6 +31,7 @@ from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerGrader
 from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
+from ..specs.models import ModelSpec
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
@@ -225,19 +226,22 @@ def _unrepeatable(recipe: Recipe) -> tuple[str, ...]:
     """Notes that a run on chat endpoints can't be repeated; empty for other models."""
     judges = tuple(
         f"the judge {prm.label!r} at {prm.backend} may change without notice, so that this run "
-        "can't be repeated; its FLOPs are not known"
+        f"can't be repeated; its FLOPs are not known{_kept(prm, 'critiques')}"
         for prm in recipe.prms
         if prm.path in AT_ENDPOINTS
     )
     if not recipe.policy.chat:
         return judges
-    kept = "" if recipe.policy.replies else "; a file of `replies` would keep its samples"
     return (
         f"the policy at {recipe.policy.backend} may ignore seeds and change without notice, so "
         f"that this run can't be repeated; token ids, log-probabilities and FLOPs of the policy "
-        f"are not known{kept}",
+        f"are not known{_kept(recipe.policy, 'samples')}",
         *judges,
     )
+
+
+def _kept(spec: ModelSpec, what: str) -> str:
+    return "" if spec.replies else f"; a file of `replies` would keep its {what}"
 
 
 def _spent(recipe: Recipe, questions: QuestionSet) -> dict[str, Any]:

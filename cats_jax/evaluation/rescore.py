@@ -32,7 +32,7 @@ from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree, candidate_step
 from ..protocols import AnswerGrader, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
-from ..specs.functions import is_function_name
+from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
 from ..storage.manifest import MANIFEST, make_manifest
 from ..storage.reading import reading
@@ -125,6 +125,8 @@ def rescore(
         label: _changed_method(specs[label], change) if _is_answered_by_tree(strategy) else None
         for label, strategy in strategies.items()
     }
+    prms = run.manifest["config"]["prms"]
+    remote = {spec["label"] for spec in prms if spec.get("path") in AT_ENDPOINTS}
     manifest = _manifest(run, change, grader_name)
     with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
         # The largest N scores all paths of a pool; the other rows read these scores.
@@ -140,7 +142,7 @@ def rescore(
                 prm, end = shared.share_scores(
                     f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
                 )
-                _score(result, prm)
+                _score(result, prm, at_endpoint=row.prm in remote)
                 end(result.question, not result.ledger.prm_refused)
             _choose(result, methods[row.strategy], grader)
             writer.add(_new_row(row, result, change, grader), result)
@@ -193,23 +195,32 @@ def _changed_method(spec: StrategySpec, change: Change) -> SearchMethod:
     return build_strategy(changed, default)
 
 
-def _score(result: SearchResult, scorer: StepScorer) -> None:
+def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> None:
     """Score all scored candidates again, step by step; the ledger gets the new PRM's cost.
 
     The result is exact for strategies whose search does not depend on scores, if the PRM can read
     all paths. Paths that it can't read are dropped; a search would have dropped them earlier and
     given the following samples other seeds.
+
+    Args:
+        result: the search; it is changed.
+        scorer: the new PRM.
+        at_endpoint: whether the old PRM was behind a chat endpoint, so that its FLOPs count as 0.
+
+    Raises:
+        BadInputError: the old PRM's FLOPs or scores are not known.
     """
     old = result.ledger
-    if old.prm_computed and not old.prm_flops:
+    if old.prm_computed and not old.prm_flops and not at_endpoint:
         raise BadInputError(
-            "rescore: the run is of an earlier version, which did not keep the PRM's part of the "
-            "FLOPs: run it again"
+            "rescore: the PRM's part of the run's FLOPs is not known, because the run is of an "
+            "earlier version, or its PRM is your own with num_parameters 0: run it again"
         )
     ledger = dataclasses.replace(
         old,
         flops=old.flops - old.prm_flops,
         prm_flops=0.0,
+        prm_cost=0.0,
         prm_computed=0,
         prm_cached=0,
         prm_calls=0,
@@ -237,6 +248,7 @@ def _score(result: SearchResult, scorer: StepScorer) -> None:
         computed = sum(usage.computed for usage in scoring.usage)
         ledger.prm_computed += computed
         ledger.prm_cached += sum(usage.cached for usage in scoring.usage)
+        ledger.prm_cost += sum(usage.cost for usage in scoring.usage)
         ledger.prm_calls += 1
         ledger.prm_seconds += scoring.inside_seconds
         ledger.prm_flops += 2.0 * scorer.num_parameters * computed

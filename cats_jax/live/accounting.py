@@ -70,6 +70,7 @@ def _charge_policy(ledger: Ledger, usage: TokenUsage, seconds: float, num_parame
     ledger.prompt_computed += usage.computed
     ledger.prompt_cached += usage.cached
     ledger.generated += usage.generated
+    ledger.policy_cost += usage.cost
     ledger.flops += 2.0 * num_parameters * usage.computed
     ledger.policy_seconds += seconds
 
@@ -77,6 +78,7 @@ def _charge_policy(ledger: Ledger, usage: TokenUsage, seconds: float, num_parame
 def _charge_prm(ledger: Ledger, usage: TokenUsage, seconds: float, num_parameters: int) -> None:
     ledger.prm_computed += usage.computed
     ledger.prm_cached += usage.cached
+    ledger.prm_cost += usage.cost
     flops = 2.0 * num_parameters * usage.computed
     ledger.flops += flops
     ledger.prm_flops += flops

@@ -268,6 +268,9 @@ def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
         return f"token id {wrong!r}: token_ids must be integers >= 0"
     if log_prob is not None and (not _is_number(log_prob) or not -math.inf < log_prob <= _ROUNDING):
         return f"log-probability {log_prob!r}: it must be finite and at most 0, or None"
+    count = sample.num_sampled
+    if count is not None and not (_is_count_type(type(count)) and count >= 0):
+        return f"num_sampled={count!r}: it must be an integer >= 0, or None"
     return _fault_of_vector(sample, request) or (
         None if request.certainty is None else _fault_of_certainties(sample)
     )
@@ -301,6 +304,8 @@ def _fault_of_usage(usage: Any) -> str | None:
         count = getattr(usage, name)
         if not _is_count_type(type(count)) or count < 0:
             return f"usage.{name}={count!r}: it must be an integer >= 0"
+    if not _is_number(usage.cost) or not 0.0 <= usage.cost < float("inf"):
+        return f"usage.cost={usage.cost!r}: it must be a finite number >= 0"
     return None
 
 

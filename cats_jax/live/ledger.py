@@ -26,6 +26,8 @@ class Ledger:
         prm_calls: PRM calls that carried a path of this question.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
         prm_flops: the PRM's part of `flops`.
+        policy_cost, prm_cost: what chat endpoints charge for the tokens, in the unit of their
+            prices; 0 for other models and without prices.
         policy_seconds: time in the policy's forward passes and in sampling token ids. The time of a
             shared call is divided as the bridge reports it, or by tokens (`shared_seconds`).
         prm_seconds: time in the PRM's forward passes, divided in the same way.
@@ -48,6 +50,8 @@ class Ledger:
     prm_calls: int = 0
     flops: float = 0.0
     prm_flops: float = 0.0
+    policy_cost: float = 0.0
+    prm_cost: float = 0.0
     policy_seconds: float = 0.0
     prm_seconds: float = 0.0
     core_seconds: float = 0.0

@@ -52,7 +52,7 @@ class SearchTree:
             pool_row=pool_row,
             text=sample.step.text,
             token_ids=sample.step.token_ids,
-            num_tokens=len(sample.step.token_ids),
+            num_tokens=sample.num_tokens,
             log_prob=sample.log_prob,
             invalid=why_invalid(sample),
             rewrites=rewrites,
@@ -149,7 +149,7 @@ class AnswerClasses:
 def sampled_step(sample: StepSample) -> Step:
     """The step of a sample as part of a path, with the policy's confidence in it."""
     step = sample.step
-    known = confidence(sample.log_prob, len(step.token_ids))
+    known = confidence(sample.log_prob, sample.num_tokens)
     return Step(step.text, step.token_ids, known)
 
 

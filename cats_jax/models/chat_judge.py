@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import BadInputError
-from ..specs.models import PrmSpec
+from ..specs.models import PAID_KEYS, PrmSpec
 from .judge import JudgeScorer
 from .prm.family import AUTO, choose_format
 from .prm.format import JUDGE_CRITIQUE, PRMFormat
@@ -20,14 +20,15 @@ def chat_judge(spec: PrmSpec) -> JudgeScorer:
     Raises:
         BadInputError: the format is not that of a judge that writes, or the endpoint refuses the
             first request.
-        RunStoppedError: the endpoint does not answer.
+        RunStoppedError: the endpoint does not answer, or `max_cost` is reached.
     """
     from .serving.chat import ChatPolicy
     from .serving.chat_endpoint import ChatEndpoint
 
     chosen = chat_judge_format(spec)
     assert isinstance(chosen.read_out, Verdict)
-    endpoint = ChatEndpoint(spec.backend, str(spec.served_name), api_key_env=spec.api_key_env)
+    settings = {name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")}
+    endpoint = ChatEndpoint(spec.backend, str(spec.served_name), **settings)
     tokens = chosen.read_out.max_tokens
     form = judge_policy_format(chosen)
     return JudgeScorer(chosen, ChatPolicy(endpoint, format=form, max_answer_tokens=tokens))

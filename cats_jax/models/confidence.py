@@ -1,7 +1,8 @@
 """The policy's own confidence in place of a PRM.
 
 The score of a step is the geometric mean of the probabilities of its tokens under the policy, at
-temperature 1 and without truncation. It costs nothing, because the policy reports the
+temperature 1 and without truncation. Tokens that were put in, such as those that close a thought at
+its budget, are left out of the mean. It costs nothing, because the policy reports the
 log-probabilities of what it samples. It says how sure the policy is, not whether the step is right:
 fit a calibration before it is compared with a threshold.
 """

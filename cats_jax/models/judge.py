@@ -7,6 +7,7 @@ describe the prompt, and how it differs from published generative verifiers.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from ..protocols import (
     TokenUsage,
     shared_seconds,
 )
-from .prm.answer_steps import answer_steps, score_answer_steps
+from .prm.answer_steps import count_answer_tokens, score_answer_steps
 from .prm.format import PRMFormat
 from .prm.judge_text import judge_text
 from .prm.newest_steps import broken, check_steps
@@ -128,7 +129,11 @@ class JudgeScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 model's context.
         """
-        path = path if self._judge.thoughts else answer_steps(path)[0] or path
+        if self._judge.thoughts:
+            return self._most_tokens(question, path)
+        return count_answer_tokens(self._most_tokens, question, path)
+
+    def _most_tokens(self, question: Question, path: Path) -> int:
         check_steps(question, path, self.name)
         asked = self._asked(question, path)
         if not self._fits(asked):
@@ -216,7 +221,7 @@ class JudgeScorer:
         return {
             each.id: _Judged(
                 sum(score or 0.0 for score in own) / len(own),
-                TokenUsage(computed=usage.computed, cached=usage.cached),
+                dataclasses.replace(usage, generated=0),
                 spent,
             )
             for each, own, usage, spent in zip(asked, scores, made.usage, seconds, strict=True)

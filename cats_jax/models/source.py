@@ -150,6 +150,8 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
     """
     if spec.format == AUTO and spec.path == CHAT:
         return choose_policy_format(AUTO, ()).name
+    if isinstance(spec, PrmSpec) and spec.path == SHIPPED["chat-judge"] and spec.format == AUTO:
+        return chat_judge_format(spec).name
     if spec.format != AUTO or is_function_name(spec.path):
         return spec.format
     # The embedded world's models have one format each, and need not be read for it.

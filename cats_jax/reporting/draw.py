@@ -13,6 +13,7 @@ from ..live.results import ROOT, Candidate, DecisionRow, SearchResult
 from .actions import ACTION, describe_action
 from .equal_paths import first_equals
 from .plain_text import one_line
+from .sheets import three_digits
 
 LEGEND = (
     "● kept   ○ dropped   × invalid   ★ path of the answer   ×4, 2 kept: four equal steps   first "
@@ -55,12 +56,14 @@ def describe_result(result: SearchResult) -> str:
     """One line about the outcome and its cost."""
     ledger = result.ledger
     reason = f" ({one_line(result.reason, _MAX_REASON)})" if result.reason else ""
+    cost = ledger.policy_cost + ledger.prm_cost
+    charged = f"   cost: {three_digits(cost)}" if cost else ""
     answer = "none" if result.answer is None else one_line(result.answer, _MAX_TEXT)
     return (
         f"answer: {answer}   status: {result.status}{reason}   steps: {result.steps}   "
         f"finished paths: {len(result.paths)}   candidates: {ledger.candidates}   "
         f"tokens: {ledger.tokens} (policy {ledger.generated}, "
-        f"PRM {ledger.prm_computed})   seconds: {ledger.seconds:.2f}"
+        f"PRM {ledger.prm_computed}){charged}   seconds: {ledger.seconds:.2f}"
     )
 
 

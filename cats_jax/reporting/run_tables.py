@@ -23,6 +23,7 @@ from .sheets import (
     signed,
     signed_span,
     span,
+    three_digits,
 )
 from .tables import new_table
 
@@ -46,6 +47,9 @@ COSTS = {
     "flops": Column("GFLOP", ("flops",), giga, 3),
 }
 """Column of each cost."""
+
+_CHARGED = {"policy_cost": "policy cost", "prm_cost": "PRM cost"}
+"""What chat endpoints charge; each column stands in tables with a cost other than 0."""
 
 
 _NAME = "{} N={}".format
@@ -106,6 +110,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     refused = any(record["prm_refused"] for record in records)
     unread = any(record["comparisons_unread"] for record in records)
     failed = any(record["failed"] for record in records)
+    charged = [name for name in _CHARGED if any(record[name] for record in records)]
     unequal = [name for name in ("seeds", "questions") if len({r[name] for r in records}) > 1]
     columns = (
         *IDENTITY,
@@ -117,6 +122,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         *COSTS.values(),
         Column("policy tokens", ("generated",), count, 9),
         Column("PRM tokens", ("prm_computed",), count, 10),
+        *(Column(_CHARGED[name], (name,), three_digits, 3) for name in charged),
         Column("s/question", ("seconds",), share, 8),
         Column("failed", ("failed",), plain, 4 if failed else 11),
         *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
@@ -134,6 +140,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
 def _record(group: Group) -> Record:
     accuracy, of_seeds = group.accuracy(), group.accuracy_over_seeds()
     means = ("covered", "candidates", "tokens", "flops", "generated", "prm_computed", "seconds")
+    means += tuple(_CHARGED)
     return {
         **identity(group),
         **interval("accuracy", accuracy),

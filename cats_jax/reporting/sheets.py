@@ -144,10 +144,14 @@ def count(value: float) -> str:
 
 def giga(value: float) -> str:
     """Billions to three digits, without an exponent: 0.0234, 14200."""
-    scaled = value / 1e9
-    if scaled == 0:
+    return three_digits(value / 1e9)
+
+
+def three_digits(value: float) -> str:
+    """A number from 0 to three digits, without an exponent: 0.0234, 14200."""
+    if value == 0:
         return "0"
-    exact = float(f"{scaled:.3g}")
+    exact = float(f"{value:.3g}")
     return (
         f"{exact:.0f}"
         if abs(exact) >= 100

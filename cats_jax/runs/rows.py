@@ -25,7 +25,14 @@ from ..storage.rules import (
 )
 
 _LEDGER_FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
-_LATER = {"prm_flops": 0.0, "prm_refused": 0, "comparisons": 0, "comparisons_unread": 0}
+_LATER = (
+    "prm_flops",
+    "prm_refused",
+    "comparisons",
+    "comparisons_unread",
+    "policy_cost",
+    "prm_cost",
+)
 _MAX_MEMBER = 1 << 26  # bytes of a compressed tree
 
 _ROW = {
@@ -115,13 +122,13 @@ class Row:
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
         """The inverse of `as_dict`.
 
-        Older runs have no `prm_flops`, no `prm_refused` and no comparisons, which default to 0. In
+        Older runs lack the fields of `_LATER`, which default to 0. In
         runs without `prm_refused`, a path that the PRM refused failed its question.
 
         Raises:
             ValueError: a value is missing, is of another type, or is out of range.
         """
-        row = {**_LATER, **row}
+        row = {**dict.fromkeys(_LATER, 0), **row}
         check_entries(row, _ROW)
         names = {field.name for field in dataclasses.fields(cls)} - {"ledger", "actions", "tree"}
         return cls(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -155,6 +156,12 @@ class ModelSpec:
             For servers.
         api_key_env: name of the environment variable that holds a server's API key. The key itself
             appears in no recipe, manifest or log. For servers.
+        price: price of a million tokens, {input: X, output: Y}. This setting and the next three are
+            for chat endpoints.
+        max_cost: largest cost of all requests of this model, in the unit of `price`.
+        max_requests_per_minute: largest number of requests in a minute.
+        replies: file of the endpoint's replies; a request that was answered before is served from
+            it. Each model has a file of its own.
         adapter: folder of a LoRA adapter in PEFT's layout, which is merged into the weights, see
             `models.adapter`. For "hf" and "vllm"; a server has its own.
     """
@@ -180,6 +187,10 @@ class ModelSpec:
     engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
     served_name: _Name | None = None
     api_key_env: _Variable | None = None
+    price: _Price | None = field(default=None, hash=False)
+    max_cost: Amount | None = None
+    max_requests_per_minute: Amount | None = None
+    replies: _File | None = None
     adapter: _File | None = None
 
     where: ClassVar[str] = "model"
@@ -196,6 +207,10 @@ class ModelSpec:
                 f"{', '.join(known)}"
             )
         _check_engine_args(self)
+        if self.max_cost is not None and self.price is None:
+            raise BadInputError(
+                f"{self.where}: max_cost needs price: add price: {{input: X, output: Y}}"
+            )
         is_chat = self.path in AT_ENDPOINTS
         if is_chat or (self.backend != "auto" and not is_function_name(self.path)):
             _check_honoured(self, _CHAT if is_chat else _kind(self.backend))
@@ -235,12 +250,6 @@ class PolicySpec(ModelSpec):
             Default: True.
         chat: whether the backend is an endpoint of OpenAI's chat completions without token ids, see
             `models.serving.chat`. `served_name` is then its model, and there is no `path`.
-        price: price of a million tokens, {input: X, output: Y}. This setting and those below are
-            for chat endpoints.
-        max_cost: largest cost of all requests, in the unit of `price`.
-        max_requests_per_minute: largest number of requests in a minute.
-        replies: file of the endpoint's replies; a request that was answered before is served from
-            it.
     """
 
     path: PathText = "weak"
@@ -250,10 +259,6 @@ class PolicySpec(ModelSpec):
     seed_per: Literal["sample", "request"] | None = None
     log_probs: bool | None = None
     chat: bool | None = None
-    price: _Price | None = field(default=None, hash=False)
-    max_cost: Amount | None = None
-    max_requests_per_minute: Amount | None = None
-    replies: _File | None = None
 
     where: ClassVar[str] = "policy"
     renamed: ClassVar[Mapping[str, str]] = {"recipe": "format"}
@@ -324,6 +329,23 @@ class PrmSpec(ModelSpec):
             object.__setattr__(self, "label", self.name)
 
 
+def check_replies(specs: Sequence[ModelSpec]) -> None:
+    """Raise BadInputError if two models of a run keep their replies in one file.
+
+    The replies in a file count towards the `max_cost` of its model.
+    """
+    known: dict[str, ModelSpec] = {}
+    for spec in specs:
+        if spec.replies is None:
+            continue
+        other = known.setdefault(os.path.realpath(spec.replies), spec)
+        if other is not spec:
+            raise BadInputError(
+                f"{spec.where}: replies={quoted(spec.replies)} is the file of another model of the "
+                "recipe, too: give each model its own"
+            )
+
+
 def of_backend(spec: ModelSpec, backend: str) -> dict[str, Any]:
     """The settings of a spec that a backend honours, by name; the others with their defaults."""
     return {
@@ -367,8 +389,6 @@ def _check_chat(spec: PolicySpec) -> None:
         )
     if spec.chat and spec.served_name is None:
         raise BadInputError("policy: chat: true needs served_name, the model at the endpoint")
-    if spec.max_cost is not None and spec.price is None:
-        raise BadInputError("policy: max_cost needs price: add price: {input: X, output: Y}")
 
 
 def _check_engine_args(spec: ModelSpec) -> None:

@@ -35,7 +35,7 @@ from ..storage.yaml_file import naming
 from ..storage.yaml_reading import load_yaml
 from .calibrations import Calibrations, fitted_on, load_calibrations
 from .certificates import Certified, read_certificate
-from .models import PAID_KEYS, PolicySpec, PrmSpec
+from .models import PAID_KEYS, PolicySpec, PrmSpec, check_replies
 
 MAX_CANDIDATES = 256
 """Largest N, as `search.state.MAX_CANDIDATES`. A copy, because importing `search` loads JAX."""
@@ -341,6 +341,7 @@ class Recipe:
     trees: bool | None = None
 
     def __post_init__(self) -> None:
+        check_replies((self.policy, *self.prms))
         if not self.num_candidates:
             chosen = {each.num_candidates for each in self._certified}
             if len(self._certified) < len(self.strategies):
@@ -384,10 +385,9 @@ def without_memory(config: dict[str, Any]) -> dict[str, Any]:
     These are `kv_cache_gib`, the name of the variable that holds a server's API key, and the
     settings `PAID_KEYS` of a chat endpoint.
     """
-    for name in PAID_KEYS:
-        config["policy"].pop(name, None)
     for model in (config["policy"], *config["prms"]):
-        del model["kv_cache_gib"], model["api_key_env"]
+        for name in ("kv_cache_gib", "api_key_env", *PAID_KEYS):
+            del model[name]
     return config
 
 

@@ -78,6 +78,8 @@ def test_what_is_allowed_passes():
         ([SAMPLE] * 2, {"samples": []}, "it returned 0 samples: return one entry per request"),
         ([SAMPLE] * 2, {"usage": []}, "it returned 0 usage"),
         ([SAMPLE] * 2, {"usage": [TokenUsage(computed=-1)]}, "usage.computed=-1"),
+        ([SAMPLE] * 2, {"usage": [TokenUsage(cost=float("nan"))]}, "usage.cost=nan"),
+        ([SAMPLE, dataclasses.replace(SAMPLE, num_sampled=-1)], {}, "num_sampled=-1"),
         ([SAMPLE] * 2, {"usage": [3]}, "a usage is a int"),
         ([SAMPLE] * 2, {"inside_seconds": math.nan}, "inside_seconds=nan"),
         ([SAMPLE] * 2, {"seconds": [1.0, 2.0]}, "it returned 2 seconds"),

@@ -460,3 +460,16 @@ def test_a_damaged_file_of_replies_is_refused_by_name(tmp_path, line, words):
 
 def test_the_script_of_this_test_ends_answers():
     assert all("boxed" in chat_server.write("q", "", seed) for seed in range(50))
+
+
+def test_a_server_that_samples_greedily_is_named_once(connect, monkeypatch):
+    """As transformers' own server does unless generation_config.json says do_sample: true."""
+    long = "so it is 12, " * 12
+    monkeypatch.setattr(chat_server, "write", lambda asked, begun, seed: long)
+    with serving() as server:
+        policy = connect(server, {"max_answer_tokens": 200})
+        policy.generate_answers([request(temperature=0.0)], 4)
+        policy.generate_answers([request(seeds=(1 << 40,))], 4)
+        with pytest.warns(UserWarning, match="2 samples of question 'a' .* are equal: 'm' may be"):
+            policy.generate_answers([request()], 4)
+        policy.generate_answers([request(QUESTIONS[1])], 4)

@@ -1,5 +1,6 @@
 """A model of a chat endpoint as judge, in searches and commands, and what the endpoint bills."""
 
+import csv
 import json
 import re
 
@@ -13,10 +14,12 @@ from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.judge import JudgeScorer
+from cats_jax.models.settle import settle_format
 from cats_jax.models.source import ModelFolders, is_judge
 from cats_jax.protocols import Question, Step
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.models import PrmSpec
+from cats_jax.specs.recipe import parse_recipe
 
 SECRET = "0123456789abcdef"
 
@@ -41,6 +44,10 @@ def spec_of(server, **changes):
     return PrmSpec("chat-judge", **values)
 
 
+def charged(server):
+    return (2 * server.prompt_tokens + 8 * server.completion_tokens) / 1e6
+
+
 def searched(scorer, strategy):
     searcher = Searcher(
         policy=scripted.ScriptedPolicy(),
@@ -54,14 +61,16 @@ def searched(scorer, strategy):
 
 def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
     with serving(key=SECRET) as server:
-        spec = spec_of(server)
+        spec = spec_of(server, price={"input": 2, "output": 8})
         assert is_judge(spec)
+        assert settle_format(spec).format == "judge-critique"
         models = ModelFolders()
         models.check(spec)
         assert models.fingerprint(spec)["name"] == "m"
         judge = models.prm(spec)
         assert isinstance(judge, JudgeScorer)
         probed = server.prompt_tokens + server.completion_tokens - server.samples
+        probe = charged(server)
         results = searched(judge, search.beam(expansion=2))
         billed = server.prompt_tokens + server.completion_tokens - server.samples - probed
         expected = searched(scripted.ScriptedPrm(noise=0.0), search.beam(expansion=2))
@@ -70,6 +79,10 @@ def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
         assert scores == [[each.score for each in result.candidates] for result in expected]
         # The last token of a critique is not read by the model.
         assert sum(each.ledger.prm_computed for each in results) == billed
+        costs = [each.ledger.prm_cost for each in results]
+        assert sum(costs) == pytest.approx(charged(server) - probe, rel=1e-9)
+        assert min(costs) > 0
+        assert [each.ledger.policy_cost for each in results] == [0.0] * 4
         assert len({json.dumps(body) for body in server.bodies}) == len(server.bodies)
         assert judge.note is None
 
@@ -98,6 +111,47 @@ def test_commands_that_read_given_steps(knows, tmp_path, capsys, command):
 
 
 @pytest.mark.slow
+def test_a_run_stops_at_the_judge_s_cost_and_pays_for_nothing_twice(knows, tmp_path, capsys):
+    chat_server.write = lambda asked, begun, seed: "Judgement: Yes"
+    folder, rows = tmp_path / "run", {}
+    content = {
+        "name": "limited",
+        "policy": {"path": "weak", "max_step_tokens": 32},
+        "strategies": ["best_of_n", "beam"],
+        "num_candidates": 4,
+        "questions": {"world": "validation", "count": 3},
+        "max_depth": 4,
+    }
+    with serving(key=SECRET) as server:
+        judge = {"path": "chat-judge", "backend": server.url, "served_name": "m"}
+        judge |= {"api_key_env": "A_KEY", "price": {"input": 2, "output": 8}}
+        codes = []
+        for limit in (0.004, 0.02, 9.0):
+            prm = {**judge, "max_cost": limit, "replies": str(tmp_path / "replies.jsonl")}
+            recipe = tmp_path / "limited.json"
+            recipe.write_text(json.dumps({**content, "prms": [prm]}))
+            codes.append(cli.run(["evaluate", str(recipe), "--output", str(folder)]))
+            assert charged(server) <= limit
+        bodies = [json.dumps(body, sort_keys=True) for body in server.bodies]
+        assert codes == [1, 1, 0]
+        assert len(set(bodies)) == len(bodies)
+        assert "max_cost=0.004 has no room for another request" in capsys.readouterr().err
+        stopped = {row.key: (row.answer, row.ledger.prm_cost) for row in read_run(folder).rows}
+        whole = tmp_path / "whole"
+        recipe.write_text(json.dumps({**content, "prms": [judge]}))
+        assert cli.run(["evaluate", str(recipe), "--output", str(whole)]) == 0
+    rows = {row.key: (row.answer, row.ledger.prm_cost) for row in read_run(whole).rows}
+    assert stopped == rows
+    assert cli.run(["report", str(whole), "--output", str(tmp_path / "tables")]) == 0
+    (table,) = (tmp_path / "tables").rglob("*accuracy*.csv")
+    lines = list(csv.DictReader(table.read_text().splitlines()))
+    for line in lines:
+        own = [cost for key, (_, cost) in rows.items() if line["strategy"] in key]
+        assert float(line["prm_cost"]) == pytest.approx(sum(own) / 3)
+        assert float(line["policy_cost"]) == 0
+
+
+@pytest.mark.slow
 def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
     content = {
         "name": "judged",
@@ -120,14 +174,25 @@ def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
         assert cli.run(["evaluate", str(recipe), "--output", str(folder)]) == 0
         manifest = json.loads((folder / "manifest.json").read_text())
         assert any("may change without notice" in note for note in manifest["notes"])
+        assert manifest["formats"]["prm chat-judge"] == "auto: judge-critique"
+        assert manifest["config"]["prms"][0]["format"] == "judge-critique"
         plain.write_text(json.dumps({**content, "prms": ["exact"]}))
         before, again = tmp_path / "before", tmp_path / "again"
         assert cli.run(["evaluate", str(plain), "--output", str(before)]) == 0
         loading = ["--backend", server.url, "--served-name", "m", "--api-key-env", "A_KEY"]
         arguments = ["rescore", str(before), "--prm", "chat-judge", "--output", str(again)]
-        assert cli.run([*arguments, *loading]) == 0, capsys.readouterr().err
-        ((one, other),) = [[row.ledger.prm_computed for row in read_run(again).rows]]
-        assert min(one, other) > 0
+        assert cli.run([*arguments, *loading, "--price", "2", "8"]) == 0, capsys.readouterr().err
+        assert "PRM cost" in capsys.readouterr().out
+        for row in read_run(again).rows:
+            assert min(row.ledger.prm_computed, row.ledger.prm_cost) > 0
+        # The other way round: a run with the judge becomes the run with the world's PRM.
+        exact = tmp_path / "exact"
+        assert cli.run(["rescore", str(folder), "--prm", "exact", "--output", str(exact)]) == 0
+        found = zip(read_run(exact).rows, read_run(before).rows, strict=True)
+        for row, expected in found:
+            assert (row.key, row.answer) == (expected.key, expected.answer)
+            for column in ("prm_computed", "flops", "prm_flops", "prm_cost", "generated"):
+                assert getattr(row.ledger, column) == getattr(expected.ledger, column), column
         assert cli.run(["solve", "((50*4)-21)+15=?", "--recipe", str(recipe), "-n", "2"]) == 0
     assert SECRET.encode() not in b"".join(p.read_bytes() for p in tmp_path.rglob("*.json*"))
 
@@ -139,6 +204,15 @@ def test_what_can_not_work_is_one_line(knows):
     for values in ({"max_model_len": 8}, {"head": "h.safetensors"}, {"device": "cuda"}):
         with pytest.raises(BadInputError, match=f"{next(iter(values))}=.* has no effect with"):
             PrmSpec("chat-judge", backend="http://h:1", served_name="m", **values)
+    with pytest.raises(BadInputError, match="prms: max_cost needs price"):
+        PrmSpec("chat-judge", backend="http://h:1", served_name="m", max_cost=1.0)
+    with pytest.raises(BadInputError, match=r"prms: price=.* has no effect with the backend hf"):
+        PrmSpec("exact", price={"input": 1, "output": 1})
+    policy = {"backend": "http://h:1", "chat": True, "served_name": "p", "replies": "a/../r.jsonl"}
+    prm = {"path": "chat-judge", "backend": "http://h:1", "served_name": "m", "replies": "r.jsonl"}
+    rest = {"name": "r", "strategies": ["beam"], "questions": {"world": "test", "count": 1}}
+    with pytest.raises(BadInputError, match=r"'r\.jsonl' is the file of another model"):
+        parse_recipe({**rest, "policy": policy, "prms": [prm], "num_candidates": 4})
     with serving(key=SECRET) as server:
         with pytest.raises(BadInputError, match="reads probabilities of tokens"):
             ModelFolders().check(spec_of(server, format="judge-probability"))

@@ -33,7 +33,6 @@ from cats_jax.runs.folder import MANIFEST, RunWriter, read_run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.models import (
     HF_KEYS,
-    PAID_KEYS,
     SERVER_KEYS,
     VLLM_KEYS,
     ModelSpec,
@@ -156,7 +155,6 @@ def test_policies_and_prms_have_the_same_settings():
         "seed_per",
         "log_probs",
         "chat",
-        *PAID_KEYS,
     }
     assert names[1] - names[0] == {"label", "path_score", "head"}
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -9,13 +10,16 @@ import scripted_engine
 import tiny_models
 import torch
 from byte_vocabulary import byte_tokenizer, token_id
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 import search
 from cats_jax import check_generator
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, PathTooLongError, ScorerContractError
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
+from cats_jax.live.tree import SearchTree, candidate_step, sampled_step
 from cats_jax.models.contracts import check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
@@ -138,6 +142,7 @@ def test_a_thought_and_the_first_step_of_the_answer_are_one_step(folder, plain):
     assert [each.finish for each in (first, second)] == ["step", "end"]
     # "<think>\n" was put in, and has no probability.
     assert first.log_prob == -0.5 * (len(first.step.token_ids) - 2)
+    assert sampled_step(first).confidence == math.exp(-0.5)
     judge = BoxedIntegerGrader()
     assert judge.extract([first.step.text]) is None
     assert judge.extract([first.step.text, second.step.text]) == "3"
@@ -156,6 +161,12 @@ def test_a_thought_is_closed_at_its_budget(folder, plain):
     head, tail = forced.split(CLOSE)
     assert step.step.token_ids == (*ids_of(head), *closing(), *ids_of(tail), 1)
     assert [request.max_tokens for request in engine.asked] == [8, 40]
+    # What closed the thought was not sampled, and says nothing about how sure the policy is.
+    assert sampled_step(step).confidence == math.exp(-0.5)
+    tree = SearchTree(QUESTION, BoxedIntegerGrader())
+    candidate = tree.add(0, step, step=0, phase=0, pool_row=0)
+    assert candidate.num_tokens == 8 + len(ids_of(tail)) + 1
+    assert candidate_step(candidate).confidence == math.exp(-0.5)
     made = policy.generate([dataclasses.replace(ONE, seeds=(1, 2), temperature=1.0)])
     assert [each.step for each in made.samples[0]] == [step.step] * 2
     assert made.sample_usage is not None
@@ -171,10 +182,92 @@ def test_a_thought_is_prolonged_as_often_as_the_format_says(folder, plain):
     first, second = path_of(policy)
     assert first.step.token_ids + second.step.token_ids == (*ids_of(twice), 1)
     assert first.step.text.splitlines()[1] == f"{BODY}Wait, 3.Wait; 3."
+    assert sampled_step(first).confidence == math.exp(-0.5)
     # The budget counts the tokens that stay, and has room for one more or for none.
     spent = len(ids_of(BODY + "Wait"))
     policy, _ = writing(folder, plain, stories, thinking(budget=spent, waits=2))
     assert path_of(policy)[0].step.text.splitlines()[1] == BODY
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxy"
+PROBE = "\n\n**Final Answer**\n\n\\[ \\boxed{"
+
+
+def probed(said, *texts):
+    """A story that answers the probe after `n` letters of the thought with `said[n]`."""
+
+    def story(so_far):
+        before, probe, _ = so_far.partition(PROBE)
+        if probe:
+            return said[len(before.removeprefix("<think>\n"))] + END
+        return telling(*texts)(so_far)
+
+    return story
+
+
+@pytest.mark.parametrize(
+    ("said", "stops"),
+    [
+        ({5: "3}", 10: "3} is it"}, 10),
+        ({5: "3} no", 10: "3}", 15: "3}"}, 15),
+        ({5: "3}", 10: "4}", 15: "", 20: "3", 25: "}"}, 25),
+        ({5: "4}", 10: "{3}", 15: "{3}}", 20: "Hmm, {3}}", 25: "3 }"}, 25),
+    ],
+)
+def test_a_thought_is_closed_when_the_answers_to_probes_agree(folder, plain, said, stops):
+    """In the last two cases they don't, and the budget of 25 tokens closes the thought."""
+    whole = f"<think>\n{LETTERS}zz</think>\n\nSo \\boxed{{9}}"
+    forced = f"<think>\n{LETTERS[:stops]}{CLOSE}Thus \\boxed{{3}}"
+    format = thinking(budget=25, probe_every=5, probes=2, waits=1)
+    policy, engine = writing(folder, plain, probed(said, whole, forced), format)
+    (sample,) = path_of(policy)
+    assert sample.step.text == f"<think>\n{LETTERS[:stops]}\n</think>\n\nThus \\boxed{{3}}"
+    tail = (*ids_of("Thus \\boxed{3}"), 1)
+    assert sample.step.token_ids == (*ids_of("<think>\n" + LETTERS[:stops]), *closing(), *tail)
+    # Probes are charged, and are neither in the path nor in its likelihood.
+    asked = [said[at] for at in range(5, min(stops, 20) + 1, 5)]
+    assert [request.max_tokens for request in engine.asked if request.max_tokens != 40] == [
+        *itertools.chain.from_iterable([5, 20] for _ in asked),
+        *([5] if stops == 25 else []),
+    ]
+    assert sampled_step(sample).confidence == math.exp(-0.5)
+    made = policy.generate([dataclasses.replace(ONE, seeds=(1, 2), temperature=1.0)])
+    answers = sum(len(ids_of(each)) + 1 for each in asked)
+    assert made.sample_usage is not None
+    assert [each.generated for each in made.sample_usage[0]] == [stops + answers + len(tail)] * 2
+    # As a search continues the path, it finds the same pieces.
+    pieces = policy._pieces((sample.step,))
+    assert [len(each.token_ids) for each in pieces[1 : stops // 5]] == [5] * (stops // 5 - 1)
+    assert sum((each.token_ids for each in pieces), ()) == sample.step.token_ids
+
+
+def dynasor_stops(said, most):
+    """The rule of `should_early_exit` and `obtain_answer` in Dynasor's code, for plain answers."""
+    answers, certain = [], []
+    for text in said:
+        opened, answer = 0, ""
+        for place, character in enumerate(text):
+            if character == "{":
+                opened += 1
+            elif character == "}" and opened == 0:
+                answer = text[:place]
+                break
+            elif character == "}":
+                opened -= 1
+        answers.append(answer)
+        words = ("wait", "hold", "but", "okay", "no", "hmm")
+        certain.append(not any(word in text.lower() for word in words))
+    last = answers[-most:]
+    return len(answers) >= most and all(last) and len(set(last)) == 1 and all(certain[-most:])
+
+
+@given(
+    st.lists(st.sampled_from(["3}", "4}", "3} x", "3} But", "", "}", "3", "{3}}", "No 3}"])),
+    st.integers(1, 3),
+)
+def test_the_rule_is_dynasor_s(said, most):
+    rule = Thinking(budget=9, probe_every=3, probes=most)
+    assert rule.is_certain([rule.answer_of(text) for text in said]) == dynasor_stops(said, most)
 
 
 @pytest.mark.parametrize(
@@ -263,10 +356,13 @@ def test_transformers_thinks_as_a_plain_loop_does(folder):
     assert sample.step.token_ids == greedy_by_hand(folder, prompt, 12, 9)
 
 
-@pytest.mark.parametrize("more", [{"step_tokens": 3}, {"waits": 1}])
+@pytest.mark.parametrize(
+    "more", [{"step_tokens": 3}, {"waits": 1}, {"probe_every": 2, "probes": 1, "probe": "{"}]
+)
 def test_transformers_keeps_the_contract_of_a_policy(tmp_path_factory, more):
     log_probs = torch.full((280,), -9.0)
-    for word, chance in (("</think>", 0.3), ("\n\n", 0.3), ("a", 0.25), (END, 0.1)):
+    ends = 0.1 if "probes" in more else 0.3
+    for word, chance in (("</think>", ends), ("\n\n", ends), ("a", 0.25), ("}", 0.2), (END, 0.1)):
         log_probs[ids_of(word)[0]] = torch.log(torch.tensor(chance))
     path = tmp_path_factory.mktemp("often") / "model"
     tiny_models.save_unigram_model(path, log_probs, tokenizer=tokenizer())
@@ -276,6 +372,9 @@ def test_transformers_keeps_the_contract_of_a_policy(tmp_path_factory, more):
     made = policy.generate([request])
     texts = {each.step.text for each in made.samples[0]}
     assert all(text.startswith("<think>\n") for text in texts)
+    if "probes" in more:
+        thoughts = [text[len("<think>\n") :].partition("\n</think>")[0] for text in texts]
+        assert any(2 <= len(thought) < 6 for thought in thoughts)
     if "waits" in more:
         assert all("</think>" in text for text in texts)
     # With and without its cache a path goes on in the same way.
@@ -315,6 +414,15 @@ def test_a_prm_reads_the_answer_s_steps_only(engine):
     assert prm.count_tokens(question, full) == prm.count_tokens(question, bare)
     prm.keep_only(question, [full])
     check_scorer(prm, [question, question], [bare[:1], full])
+    # An error counts the steps as the path was given, with those of its thought.
+    late = path("<think>\n1", f"2</think>\n\n{bare[0].text}", " \n", "3+1=4")
+    for call in (lambda: prm.score([question], [late]), lambda: prm.count_tokens(question, late)):
+        with pytest.raises(ScorerContractError, match="step 2: the step is blank") as caught:
+            call()
+        assert caught.value.step == 2
+    with pytest.raises(PathTooLongError, match="step 2: the path has") as caught:
+        prm.count_tokens(question, (*split[:2], Step("3+1=4 " * 900, (7,))))
+    assert (caught.value.step, caught.value.question_id) == (2, "q")
     if reading is not None:
         words = path("1", "2", "3")
         assert reading.score([question], [words]).scores == prm.score([question], [words]).scores
@@ -336,6 +444,10 @@ def test_a_prm_reads_the_answer_s_steps_only(engine):
         ({"budget": 5, "step_separator": "think"}, "step_separator='think' must be a text"),
         ({"budget": 5, "step_tokens": 6}, "step_tokens=6 must be a number from 1 to the budget"),
         ({"budget": 5, "step_tokens": 2, "waits": 1}, "waits=1 needs a thought in one step"),
+        ({"budget": 5, "probe_every": 6}, "probe_every=6 must be a number from 1 to the budget"),
+        ({"budget": 5, "probe_every": 2, "probes": 0}, "probes=0 must be a number from 1"),
+        ({"budget": 5, "probe": "So:"}, "probe='So:' must end with '{'"),
+        ({"budget": 5, "probe_every": 2, "step_tokens": 3}, "probe_every=2 needs a thought in one"),
         ({"budget": "5"}, "'5' must be a number"),
         ({"limit": 5}, "key 'limit' is unknown"),
         ({}, "key 'budget' is missing"),

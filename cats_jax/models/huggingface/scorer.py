@@ -19,7 +19,7 @@ import torch
 
 from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
-from ..prm.answer_steps import answer_steps, score_answer_steps
+from ..prm.answer_steps import answer_steps, count_answer_tokens, score_answer_steps
 from ..prm.format import PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
@@ -101,7 +101,12 @@ class HuggingFaceScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 model's context.
         """
-        return sum(map(len, self._chunks(question, self._read(path) or path)))
+        if self._reads_thoughts:
+            return self._count(question, path)
+        return count_answer_tokens(self._count, question, path)
+
+    def _count(self, question: Question, path: Path) -> int:
+        return sum(map(len, self._chunks(question, path)))
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path; see `StepScorer.score`.

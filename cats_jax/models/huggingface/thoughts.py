@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -55,9 +56,12 @@ class _Thought:
         spent: number of tokens of the thought in earlier steps, without those that open it.
         head: token ids that open the thought, if the step is the first.
         body: the other token ids of the step so far, as they were sampled or put in.
+        sampled: number of sampled tokens, with end tags that were replaced.
         log_prob: of the sampled tokens; None if it is not known.
         usage: what it cost.
         waits: number of times that it was prolonged.
+        probing: whether the next piece is the answer to a probe.
+        answers: the answers to all probes so far; None for no certain one.
         ended: whether the thought is over, so that the answer's first step follows.
     """
 
@@ -66,9 +70,12 @@ class _Thought:
     spent: int
     head: tuple[int, ...]
     body: tuple[int, ...] = ()
+    sampled: int = 0
     log_prob: float | None = 0.0
     usage: list[TokenUsage] = field(default_factory=list)
     waits: int = 0
+    probing: bool = False
+    answers: list[str | None] = field(default_factory=list)
     ended: bool = False
 
     @property
@@ -82,7 +89,7 @@ class Thoughts:
 
     A sample is a function of its path, parameters and seed alone, as long as those of the policy
     are. Text that is put in has no probability: a step's log-probability is that of its sampled
-    tokens.
+    tokens, and `StepSample.num_sampled` is their number.
 
     Args:
         model: tokenizer and prompts of the policy.
@@ -104,11 +111,8 @@ class Thoughts:
             if separator is not None:
                 self._cut = StepText(model, separator, thinking.end)
         self.rules = (self._whole, self._cut)
-        if thinking.step_tokens is not None and not self._whole.separators:
-            raise BadInputError(
-                f"policy format {model.format.name!r}: thinking: step_tokens needs an end tag of "
-                f"one token, and {thinking.end!r} has several: take step_separator"
-            )
+        if not self._whole.separators:
+            self._check_uncut(thinking)
         prompt = model.decode(model.prompt_ids(Question("?", "?"))).rstrip()
         if prompt.endswith(thinking.end):
             raise BadInputError(
@@ -118,7 +122,20 @@ class Thoughts:
         opened = prompt.endswith(thinking.start)
         self.opening = () if opened else model.text_ids(f"{thinking.start}\n")
         self._close, self._wait = model.text_ids(thinking.close), model.text_ids(thinking.wait)
+        self._probe = model.text_ids(thinking.probe)
         self._split = functools.lru_cache(_REMEMBERED)(self._pieces_of)
+
+    def _check_uncut(self, thinking: Thinking) -> None:
+        """Refuse to cut a thought at a number of tokens where a cut may split the end tag."""
+        for key, way_out in (
+            ("step_tokens", "take step_separator"),
+            ("probe_every", "leave it out"),
+        ):
+            if getattr(thinking, key) is not None:
+                raise BadInputError(
+                    f"policy format {self._model.format.name!r}: thinking: {key} needs an end tag "
+                    f"of one token, and {thinking.end!r} has several: {way_out}"
+                )
 
     def check_room(self, question: Question, prompt: int, step: int, context: int) -> None:
         """Raise BadInputError if a context has no room for a prompt, a thought and a step."""
@@ -155,13 +172,17 @@ class Thoughts:
     def _pieces_of(
         self, body: tuple[int, ...], spent: int, rest: Rest | None
     ) -> list[tuple[int, ...]]:
-        """The thought, what closes it at the budget, and the answer's step."""
+        """The thought between its probes, what closes it at the budget, and the answer's step."""
         end = StepEnd(self._whole, rest).place(body)
         left = self._thinking.budget - spent
         if end is None or end <= left:
-            return [body[:end], body[len(body) if end is None else end :]]
-        behind = left + len(self._close)
-        return [body[:left], body[left:behind], body[behind:]]
+            places = [len(body) if end is None else end]
+        else:
+            places = [left, left + len(self._close)]
+        every = self._thinking.probe_every
+        probed = range(every, places[0], every) if every else ()
+        cuts = [0, *probed, *places, len(body)]
+        return [body[start:stop] for start, stop in itertools.pairwise(cuts)]
 
     def is_open(self, path: Path) -> bool:
         """Whether the thought of a path is not over."""
@@ -256,22 +277,28 @@ class Thoughts:
         request = thought.request
         seeds = (stable_seed("thought", request.seeds[0], len(thought.ids)),)
         request = dataclasses.replace(request, seeds=seeds)
+        if thought.probing:
+            return self._probe_request(request, thought)
         if thought.ended:
             return dataclasses.replace(request, path=self._path(thought))
         return self._piece(request, thought)
 
     def _piece(self, request: StepRequest, thought: _Thought) -> PieceRequest:
-        limit = self._left(thought)
+        limit, every = self._left(thought), self._thinking.probe_every
         if self._thinking.step_tokens is not None and not request.to_end:
             limit = min(limit, self._thinking.step_tokens)
-        values = {
-            each.name: getattr(request, each.name) for each in dataclasses.fields(StepRequest)
-        }
-        return PieceRequest(
-            **{**values, "path": self._path(thought)},
-            rule=self._whole if request.to_end else self._cut,
-            max_tokens=limit,
-        )
+        if every is not None:
+            limit = min(limit, every - len(thought.body) % every)
+        rule = self._whole if request.to_end else self._cut
+        return _piece_request(request, self._path(thought), rule, limit)
+
+    def _probe_request(self, request: StepRequest, thought: _Thought) -> PieceRequest:
+        """The request for the answer to a probe, sampled as in Dynasor's code or greedily."""
+        seeds = (stable_seed("probe", request.seeds[0]),)
+        warm = 0.6 if request.temperature else 0.0
+        request = dataclasses.replace(request, seeds=seeds, temperature=warm, top_p=0.95, top_k=0)
+        path = (*self._path(thought), Step("", self._probe))
+        return _piece_request(request, path, self._whole, self._thinking.probe_tokens)
 
     def _path(self, thought: _Thought) -> Path:
         """The path of a sample with all pieces so far."""
@@ -285,7 +312,10 @@ class Thoughts:
 
     def _add(self, thought: _Thought, request: StepRequest, piece: StepSample) -> StepSample | None:
         """Add a piece to a sample; returns the step if it is complete."""
+        if thought.probing:
+            return self._answered(thought, piece)
         thought.body += piece.step.token_ids
+        thought.sampled += piece.num_tokens
         if thought.log_prob is not None:
             known = piece.log_prob
             thought.log_prob = None if known is None else thought.log_prob + known
@@ -297,11 +327,26 @@ class Thoughts:
         if thought.ended:
             self._prolong(thought)
         elif self._left(thought) == 0:
-            thought.body += self._close
-            thought.ended = True
+            self._end(thought)
+        elif self._thinking.probe_every is not None:
+            thought.probing = True
         else:
             return self._step(thought, "step", "")
         return None
+
+    def _answered(self, thought: _Thought, piece: StepSample) -> None:
+        """Add the answer to a probe; the thought ends if the last answers are equal."""
+        thought.probing = False
+        ids = piece.step.token_ids
+        said = self._model.decode((*self._probe, *ids))[len(self._model.decode(self._probe)) :]
+        thought.answers.append(self._thinking.answer_of(said))
+        if self._thinking.is_certain(thought.answers):
+            self._end(thought)
+
+    def _end(self, thought: _Thought) -> None:
+        """Put in what closes a thought."""
+        thought.body += self._close
+        thought.ended = True
 
     def _prolong(self, thought: _Thought) -> None:
         """Put `wait` in the place of the end tag, if the format and the budget allow it."""
@@ -320,7 +365,8 @@ class Thoughts:
             text = f"{start}\n{text.removeprefix(start).lstrip()}"
         if thought.ended or finish == "end":
             text = f"{text}\n{end}\n\n{answer}".rstrip("\n")
-        return StepSample(Step(text, thought.ids), finish, thought.log_prob)
+        step = Step(text, thought.ids)
+        return StepSample(step, finish, thought.log_prob, num_sampled=thought.sampled)
 
     def _said(self, thought: _Thought, finish: Finish = "step") -> str:
         """The text of a step so far, with the end tag if it is there."""
@@ -334,3 +380,10 @@ class Thoughts:
         while count and len(self._model.decode(ids[:count])) > max(at, 0):
             count -= 1
         return ids[:count]
+
+
+def _piece_request(
+    request: StepRequest, path: Path, rule: StepText, max_tokens: int
+) -> PieceRequest:
+    values = {each.name: getattr(request, each.name) for each in dataclasses.fields(StepRequest)}
+    return PieceRequest(**{**values, "path": path}, rule=rule, max_tokens=max_tokens)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from ...errors import ScorerContractError
 from ...grading.thinking import MARKS, outside_thinking
 from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage
 
@@ -37,6 +39,44 @@ def answer_steps(path: Path) -> tuple[Path, list[float | None]]:
     return tuple(read), fixed
 
 
+@contextlib.contextmanager
+def counted_as_given(questions: Sequence[Question], paths: Sequence[Path]) -> Iterator[None]:
+    """Make errors of the `with` block name a step by its place in its path, thoughts included.
+
+    Args:
+        questions: the questions of the paths.
+        paths: paths before `answer_steps`. If the step of an error may be at several places in
+            the paths of a question, the message names all of them.
+
+    Raises:
+        ScorerContractError: the error of the block, with the place in `step`.
+    """
+    try:
+        yield
+    except ScorerContractError as error:
+        own = [path for q, path in zip(questions, paths, strict=True) if q.id == error.question_id]
+        places = sorted({place for path in own for place in _places(path, error.step)})
+        if error.step is None or places in ([], [error.step]):
+            raise
+        named = " or ".join(map(str, places))
+        text = str(error).replace(f"step {error.step}:", f"step {named}:", 1)
+        raise type(error)(text, question_id=error.question_id, step=places[0]) from error
+
+
+def _places(path: Path, step: int | None) -> list[int]:
+    """The place in a path of a step that a PRM reads, given among these; empty if it has none."""
+    read = [place for place, score in enumerate(answer_steps(path)[1]) if score is None]
+    return [] if step is None else read[step : step + 1]
+
+
+def count_answer_tokens(
+    count: Callable[[Question, Path], int], question: Question, path: Path
+) -> int:
+    """`count_tokens` by a PRM that reads the steps of `answer_steps`, if a path has any."""
+    with counted_as_given([question], [path]):
+        return count(question, answer_steps(path)[0] or path)
+
+
 def score_answer_steps(
     score: Callable[[Sequence[Question], Sequence[Path]], Scoring],
     questions: Sequence[Question],
@@ -48,7 +88,8 @@ def score_answer_steps(
     """
     read = [answer_steps(path) for path in paths]
     asked = [i for i, (_, fixed) in enumerate(read) if not fixed or fixed[-1] is None]
-    scoring = score([questions[i] for i in asked], [read[i][0] for i in asked])
+    with counted_as_given(questions, paths):
+        scoring = score([questions[i] for i in asked], [read[i][0] for i in asked])
     if len(asked) == len(paths):
         return scoring
     scores = [fixed[-1] if fixed else None for _, fixed in read]
@@ -71,7 +112,8 @@ def score_whole_answers(
     """`AnswerScorer.score_answers` by a PRM that reads the steps of `answer_steps`."""
     read = [answer_steps(path) for path in paths]
     before = [fixed[:count].count(None) for (_, fixed), count in zip(read, known, strict=True)]
-    scoring = score(questions, [path for path, _ in read], before)
+    with counted_as_given(questions, paths):
+        scoring = score(questions, [path for path, _ in read], before)
     scores: list[list[float | None]] = []
     for (_, fixed), count, found in zip(read, known, scoring.scores, strict=True):
         left = iter(found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import BadInputError, quoted
+from ...grading.canonical import canonical
 from ...grading.thinking import TAGS
 
 MAX_TOKENS = 1 << 20
@@ -12,6 +14,13 @@ MAX_TOKENS = 1 << 20
 
 MAX_WAITS = 64
 """Largest number of times that a thought is prolonged."""
+
+MAX_PROBES = 1 << 10
+"""Largest number of equal answers to probes, and of tokens of one."""
+
+HESITATIONS = ("wait", "hold", "but", "okay", "no", "hmm")
+"""Texts that make the answer to a probe uncertain, in lower case, also within words; as in
+Dynasor's code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,17 @@ class Thinking:
     arXiv:2501.19393): a thought that reaches the budget is closed, and one that ends early may be
     prolonged. Unlike there, a thought that ends with the end-of-text token is not prolonged.
 
+    With `probe_every` a thought is also closed as soon as the policy is certain of its answer, by
+    the rule of Dynasor-CoT (Fu et al., 2024, arXiv:2412.20993, and its code): every so many tokens
+    of the thought, a probe is put behind the thought and the policy continues it by a few tokens.
+    What stands before the first unpaired brace is the answer. If the last `probes` answers are
+    given and equal, and no `HESITATIONS` stand in what was sampled for them, the thought is closed.
+    Probes and their answers are charged, and are in no path. Unlike there, a probe follows the
+    tokens after which it is asked for, in place of being sampled beside the next ones; answers are
+    equal if their canonical spellings are (`grading.canonical`); a greedy thought has greedy
+    probes; and the policy writes the answer itself after the thought, so that a PRM has steps to
+    read, where Dynasor puts in the answer of the last probe.
+
     Attributes:
         budget: largest number of tokens of a thought, with the end tag and `wait`, without the
             start tag that was put in; at the budget `close` follows.
@@ -35,6 +55,10 @@ class Thinking:
         wait: text that prolongs a thought.
         step_separator: text that closes a step within a thought; None for no such text.
         step_tokens: number of tokens at which a step within a thought is cut; None for no cut.
+        probe_every: number of tokens of the thought after which it is probed; None for no probes.
+        probes: number of equal answers to probes, one after the other, that close the thought.
+        probe: text of a probe; it ends within the braces of an answer.
+        probe_tokens: largest number of tokens of an answer to a probe.
 
     Raises:
         BadInputError: a value breaks its rule.
@@ -48,6 +72,10 @@ class Thinking:
     wait: str = "Wait"
     step_separator: str | None = None
     step_tokens: int | None = None
+    probe_every: int | None = None
+    probes: int = 3
+    probe: str = "\n\n**Final Answer**\n\n\\[ \\boxed{"
+    probe_tokens: int = 20
 
     def __post_init__(self) -> None:
         if not 1 <= self.budget <= MAX_TOKENS:
@@ -68,11 +96,44 @@ class Thinking:
             self._refuse("step_separator", f"must be a text that is not part of {self.end!r}")
         if self.step_tokens is not None and not 1 <= self.step_tokens <= self.budget:
             self._refuse("step_tokens", f"must be a number from 1 to the budget, {self.budget}")
+        if self.probe_every is not None and not 1 <= self.probe_every <= self.budget:
+            self._refuse("probe_every", f"must be a number from 1 to the budget, {self.budget}")
+        for key in ("probes", "probe_tokens"):
+            if not 1 <= getattr(self, key) <= MAX_PROBES:
+                self._refuse(key, f"must be a number from 1 to {MAX_PROBES}")
+        if not self.probe.endswith("{") or self.end in self.probe:
+            self._refuse("probe", f"must end with '{{', as \\boxed{{ does, without {self.end!r}")
+        if self.probe_every is not None and self.in_steps:
+            # The answers to earlier probes would have to be read from the path, which lacks them.
+            self._refuse(
+                "probe_every",
+                "needs a thought in one step: leave step_separator and step_tokens out",
+            )
         if self.waits and self.in_steps:
             # How often a thought was prolonged would have to be read from its text.
             self._refuse(
                 "waits", "needs a thought in one step: leave step_separator and step_tokens out"
             )
+
+    def answer_of(self, text: str) -> str | None:
+        """The answer in what the policy wrote after a probe; None without one, or if it hesitates.
+
+        Args:
+            text: the sampled text, without the probe.
+        """
+        if any(word in text.lower() for word in HESITATIONS):
+            return None
+        depth = 0
+        for place, character in enumerate(text):
+            depth += (character == "{") - (character == "}")
+            if depth < 0:
+                return canonical(text[:place]) or None
+        return None
+
+    def is_certain(self, answers: Sequence[str | None]) -> bool:
+        """Whether the last `probes` of the answers to all probes so far are given and equal."""
+        last = answers[-self.probes :]
+        return len(last) == self.probes and last[0] is not None and len(set(last)) == 1
 
     @property
     def in_steps(self) -> bool:

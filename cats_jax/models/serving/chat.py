@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ...specs.models import PolicySpec
+from ...specs.models import PAID_KEYS, PolicySpec
 from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
 from .chat_endpoint import ChatEndpoint, ChatReply
@@ -46,6 +47,9 @@ _NO_CHOICES = (400, 422)
 
 _OF_QUESTION = (*_NO_CHOICES, 413)
 """Statuses by which endpoints refuse one question, such as one that is too long."""
+
+_LONG, _WARM = 32, 0.5
+"""Numbers of tokens and temperature from which on equal samples of different seeds are a sign."""
 
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
 """The probe's question, a turn that ends in half a word, the other half, and a stop text."""
@@ -100,7 +104,7 @@ class ChatPolicy:
         self._max_answer_tokens = max_answer_tokens
         self.name = endpoint.model
         self._time = SharedTime()
-        self._honours_n = True
+        self._honours_n, self._warned = True, False
         self._continues, self._stops = self._probe()
         self.whole_only: str | None = None
         steps = "and single steps by continuation"
@@ -175,12 +179,32 @@ class ChatPolicy:
                     raise GeneratorContractError(str(error)) from error
                 raise
         sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]
-        usage = [total_usage([_usage(reply) for reply in row]) for row in replies]
+        usage = [total_usage([self._usage(reply) for reply in row]) for row in replies]
+        for request, row in zip(requests, sampled, strict=True):
+            self._check_differ(request, row)
         sampled = [
             row * len(request.seeds) if once else row
             for request, row, once in zip(requests, sampled, greedy, strict=True)
         ]
         return sampled, usage, share.seconds
+
+    def _check_differ(self, request: StepRequest, samples: Sequence[_Sampled]) -> None:
+        """Warn once if long samples of different seeds are equal at a temperature that is not low.
+
+        Some servers ignore the temperature, and votes among equal samples look like agreement.
+        """
+        is_long = min((each.tokens for each in samples), default=0) >= _LONG
+        is_same = len(samples) > 1 and len({each.text for each in samples}) == 1
+        if self._warned or request.temperature < _WARM or not (is_long and is_same):
+            return
+        self._warned = True
+        warnings.warn(
+            f"server {self._endpoint.url}: {len(samples)} samples of question "
+            f"{request.question.id!r} with temperature {request.temperature:g} and different seeds "
+            f"are equal: {self.name!r} may be sampled greedily there, and then votes and search "
+            "are of no use; transformers serve needs do_sample: true in generation_config.json",
+            stacklevel=2,
+        )
 
     def _ask(
         self, bodies: Sequence[dict[str, Any]], seeds: Sequence[Sequence[int]]
@@ -271,6 +295,12 @@ class ChatPolicy:
         text = reply.samples[0][0]
         return text.startswith(_REST), text.rstrip().endswith(_STOP)
 
+    def _usage(self, reply: ChatReply) -> TokenUsage:
+        # The last token of a sample is sampled but not fed to the model.
+        fed = reply.prompt + max(0, reply.completion - len(reply.samples))
+        cost = self._endpoint.cost(reply)
+        return TokenUsage(fed - reply.cached, reply.cached, reply.completion, cost)
+
     def _step_sample(self, sampled: _Sampled, *, to_end: bool) -> StepSample:
         steps, rest = ([], "") if to_end else split_steps(sampled.text, self._separator)
         ended = sampled.finish == "end" and not self._stops
@@ -319,11 +349,7 @@ def chat_policy(spec: PolicySpec, **server: Any) -> ChatPolicy:
     endpoint = ChatEndpoint(
         spec.backend,
         str(spec.served_name),
-        price=spec.price,
-        max_cost=spec.max_cost,
-        max_requests_per_minute=spec.max_requests_per_minute,
-        replies=spec.replies,
-        api_key_env=spec.api_key_env,
+        **{name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")},
         **server,
     )
     return ChatPolicy(
@@ -376,12 +402,6 @@ def _sampled(reply: ChatReply) -> list[_Sampled]:
             reply.samples, itertools.pairwise(ends), strict=True
         )
     ]
-
-
-def _usage(reply: ChatReply) -> TokenUsage:
-    # The last token of a sample is sampled but not fed to the model.
-    fed = reply.prompt + max(0, reply.completion - len(reply.samples))
-    return TokenUsage(fed - reply.cached, reply.cached, reply.completion)
 
 
 def _short(seed: int) -> int:

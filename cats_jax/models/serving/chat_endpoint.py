@@ -100,7 +100,11 @@ class ChatEndpoint(Server):
         self._pace = Pace(max_requests_per_minute)
         self._replies = None if replies is None else kept_replies(replies)
         for reply in () if self._replies is None else self._replies.all():
-            self._spending.spent += self._spending.cost(reply.prompt, reply.completion)
+            self._spending.spent += self.cost(reply)
+
+    def cost(self, reply: ChatReply) -> float:
+        """What the endpoint charges for a reply, in the unit of `price`; 0 without prices."""
+        return self._spending.cost(reply.prompt, reply.completion)
 
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
         """The values of `function(item, asked_at)` for all items, called concurrently, in order."""

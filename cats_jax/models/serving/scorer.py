@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ...errors import PathTooLongError
 from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage, total_usage
 from ..huggingface.prm import RewardModel
-from ..prm.answer_steps import answer_steps, score_answer_steps, score_whole_answers
+from ..prm.answer_steps import count_answer_tokens, score_answer_steps, score_whole_answers
 from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
@@ -89,8 +89,9 @@ class EngineScorer:
             ScorerContractError: a path without steps, a blank step, or a path longer than the
                 context.
         """
-        read = path if self._reads_thoughts else answer_steps(path)[0] or path
-        return len(self._ids(question, read))
+        if self._reads_thoughts:
+            return len(self._ids(question, path))
+        return count_answer_tokens(lambda *read: len(self._ids(*read)), question, path)
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
