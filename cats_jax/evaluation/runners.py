@@ -18,7 +18,7 @@ from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell, grid, prompt_tokens_of, rewritings_of
+from .cells import Cell, grid, prompt_tokens_of
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -48,6 +48,7 @@ def largest_work(recipe: Recipe) -> Work:
         BadInputError: as `grid` does.
     """
     policy = recipe.policy
+    rewriting = [cell for cell in grid(recipe) if cell.strategy.rewriting is not None]
     return Work(
         questions=recipe.in_flight,
         paths=recipe.most_candidates,
@@ -55,7 +56,7 @@ def largest_work(recipe: Recipe) -> Work:
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,
         thought_tokens=thought_tokens(policy),
-        rewriting_tokens=prompt_tokens_of(rewritings_of(grid(recipe)), policy),
+        rewriting_tokens=prompt_tokens_of(rewriting, recipe),
     )
 
 
