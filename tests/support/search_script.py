@@ -417,7 +417,7 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     ),
     "global_mcts": (
         search.methods.global_mcts(branching=3, max_nodes=30),
-        oracle.Rules("global_mcts", "last", "weighted", factor=3, max_nodes=30),
+        oracle.Rules("global_mcts", "last", "weighted", expansion=3, max_nodes=30),
     ),
     "litesearch": (
         search.methods.litesearch(limit=30),
