@@ -84,7 +84,8 @@ def solve(
         prm_head: .safetensors file of a linear head on the last hidden state of a plain language
             model, whose sigmoid is the score; for the back end hf.
         loading: how policy and PRM are loaded.
-        checkpoint: checkpoint of the controller, for --strategy cats; default: the shipped one.
+        checkpoint: folder of the controller, for --strategy cats or learned_stopping; default: the
+            shipped controller of cats.
         calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
             of the controller's training with these models, or the one shipped for the embedded
             world's.

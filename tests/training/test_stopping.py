@@ -3,8 +3,10 @@
 import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import pytest
+from toy_bank import toy_bank
 
 import learners
 import search
@@ -12,7 +14,9 @@ from cats_jax.controllers.stopper import load_stopper
 from cats_jax.errors import BadInputError
 from cats_jax.training import stopping
 from cats_jax.training.options import TrainingOptions
+from cats_jax.training.questions import TrainingQuestions
 from cats_jax.training.train import run
+from search import bank as search_bank
 
 
 def _recorded(answers, scores):
@@ -80,3 +84,23 @@ def test_a_small_training(tmp_path, monkeypatch):
 def test_options_without_meaning_are_refused(tmp_path, changes, message):
     with pytest.raises(BadInputError, match=message):
         run(TrainingOptions(output=tmp_path / "x", config="stopping", **changes))
+
+
+@pytest.mark.slow
+def test_paths_are_recorded_from_a_bank_too():
+    bank = toy_bank()
+    questions = TrainingQuestions(
+        environment=search_bank.ENVIRONMENT,
+        tables=bank,
+        held_out=bank,
+        held_out_ids=(),
+        max_depth=int(bank.max_depth),
+        prms=("one",),
+        info={"source": "step bank"},
+    )
+    found = stopping.record(questions, bank, jax.random.key(0), 32, 6)
+    assert found.right.shape == (32, 6)
+    assert not (found.right & ~found.answers.valid).any()
+    assert 0 < found.right.sum() < found.answers.valid.sum()
+    # Finished paths are not in front of those that came to nothing.
+    assert found.answers.valid.all() or not found.answers.valid[:, 0].all()
