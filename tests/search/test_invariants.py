@@ -182,6 +182,7 @@ def test_ticks_after_the_end_change_nothing(name):
         log_prob=np.full(16, np.nan, np.float32),
         num_tokens=np.ones(16, np.int32),
         certainty=np.full(16, np.nan, np.float32),
+        vector=np.full((16, search.vectors.VECTOR_SIZE), np.nan, np.float32),
         embedding={"id": np.ones(16, np.int32), "latent": np.ones((16, 2), np.float32)},
     )
     memory = programs.first_memory(state)
