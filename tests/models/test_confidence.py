@@ -88,6 +88,44 @@ def test_a_bank_holds_it_beside_prms(tmp_path):
     np.testing.assert_allclose(score[scored], np.exp(log_prob[scored] / tokens[scored]), rtol=1e-4)
 
 
+BANK = """
+policy: {path: weak, max_step_tokens: 32, max_answer_tokens: 64}
+prms: [confidence]
+questions: {world: SET, count: 4}
+sampling:
+  - {temperature: 0.0, root_draws: 1}
+  - {temperature: 0.6, root_draws: 8}
+  - {temperature: 1.0, root_draws: 8}
+max_depth: 4
+"""
+
+
+@pytest.mark.slow
+def test_a_controller_is_trained_on_it_alone_and_searches(tmp_path):
+    """The commands of docs/train/controllers.md, without any PRM."""
+
+    def run(*arguments):
+        assert cli.run(list(map(str, arguments))) == 0
+
+    banks = {}
+    for name in ("controller", "validation"):
+        (tmp_path / f"{name}.yaml").write_text(BANK.replace("SET", name))
+        banks[name] = tmp_path / name
+        run("bank", tmp_path / f"{name}.yaml", "--output", banks[name])
+    fitted, trained = tmp_path / "confidence.json", tmp_path / "trained"
+    run("calibrate", banks["controller"], "--output", fitted, "--held-out", banks["validation"])
+    sizes = ["--num-seeds", "1", "--num-iterations", "2", "--num-candidates", "4", "--no-rivals"]
+    given = ["--bank", banks["controller"], "--validation", banks["validation"]]
+    run("train", "--output", trained, *given, "--calibration", fitted, *sizes)
+    text = RECIPE.replace("calibration: none", f"calibration: {fitted}")
+    cats = f"{{name: cats, checkpoint: {trained / 'seed-0'}, price: 0.05}}"
+    (tmp_path / "recipe.yaml").write_text(text.replace("beam, best_of_n", cats))
+    run("evaluate", tmp_path / "recipe.yaml", "--output", tmp_path / "run")
+    rows = read_run(tmp_path / "run").rows
+    assert [row.prm for row in rows] == ["confidence"] * 3
+    assert all(row.actions and row.ledger.prm_computed == 0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
