@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("tokens that close a thought are certain",
         "cats_jax/models/huggingface/thoughts.py:Thoughts._step", "thought.sampled", "None",
         "tests/models/test_thinking.py -k its_budget"),
-    Mutant("a judge at an endpoint is free", "cats_jax/live/accounting.py:charge_scoring",
+    Mutant("a judge at an endpoint is free", "cats_jax/live/accounting.py:_charge_prm",
         "ledger.prm_cost += usage.cost", "pass",
         "tests/models/test_chat_judge.py -k knows_the_same"),
     Mutant("a path without an answer has the score of a thought",
