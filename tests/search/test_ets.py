@@ -16,6 +16,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 import search
 from search import simulation
 from search.strategy import ets_program
+from search.strategy.dora import directed
 from search.strategy.ets_program import Program, kept_leaves
 
 # The published rule, in plain Python
@@ -113,6 +114,39 @@ def test_the_leaves_are_an_optimum_of_the_published_program(tree, lambdac, lambd
     assert_optimal(rows, numbers, named, clusters, lambdac, lambdas)
     if lambdac == 0:
         assert kept[leaves].all()
+
+
+@pytest.mark.parametrize("lambdas", [0.0, 0.5])
+def test_branches_with_few_places_are_dropped(lambdas):
+    """In deep trees a node above a leaf decides: without its cost other leaves are kept."""
+    draw = np.random.default_rng(3)
+    for _ in range(25):
+        lines, slots = [()], 1
+        for width in (3, 4, 5, 7):
+            parents = sorted(draw.integers(0, slots, width).tolist())
+            lines, slots = [(*lines[parent], parent) for parent in parents], width
+        numbers = rebase(draw.random(7).tolist(), 16)
+        vectors = DIRECTIONS[draw.integers(0, 4, 7)].astype(np.float32)
+        arguments = np.array(numbers), np.array(lines), vectors, np.ones(7, bool)
+        kept = np.flatnonzero(kept_leaves(Program(3.0, lambdas, 0.05), *arguments)).tolist()
+        named = [list(enumerate(line)) for line in lines]
+        assert_optimal(kept, numbers, named, published_clusters(vectors), 3.0, lambdas)
+
+
+def test_padding_has_no_similarity():
+    """With a large temperature rows of zeros would count as much as paths."""
+    scores = jnp.array([9.0, 1.0, 0.5, 0.0, 9.0])
+    valid = jnp.array([False, True, True, True, False])
+    similarities = jnp.eye(5) + 0.5 * (1 - jnp.eye(5))
+    found = np.asarray(directed(scores, similarities, valid))
+    weights = np.exp([1.0, 0.5, 0.0])
+    assert found.tolist() == pytest.approx([0.0, *(weights / weights.sum()), 0.0], rel=1e-5)
+    unlike = similarities.at[1, 2].set(0.9).at[2, 1].set(0.9)
+    unique = 1 / (1 + np.exp(np.array([-0.1, -0.1, -0.5])) + np.exp(-0.5))
+    found = np.asarray(directed(scores, unlike, valid))[1:4]
+    assert found.tolist() == pytest.approx(
+        (weights * unique / (weights @ unique)).tolist(), rel=1e-5
+    )
 
 
 @settings(deadline=None, max_examples=25)
