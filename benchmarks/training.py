@@ -239,7 +239,8 @@ def main() -> None:
     def run_in_graph():
         return int(train((), jax.random.key(next(seeds))).curves.decisions.sum())
 
-    run_loop(), run_in_graph()  # the first calls warm up
+    run_loop()  # the first calls warm up
+    run_in_graph()
     ratios, cpu_ratios = [], []
     for turn in range(options.rounds):
         slow, slow_cpu = _rates(run_loop, options.seconds)

@@ -6,8 +6,9 @@ STATES is the folder that `step_states` made from the files STEPS.jsonl. The str
 penalty is the one with the smallest log loss in cross-validation, whose folds have whole questions.
 HEAD.safetensors is a file for the key `head` of a PRM. HEAD.json beside it has the cross-validated
 log loss and AUC, the number of questions, and a digest of their texts. HEAD.jsonl has the labelled
-steps with cross-validated scores, for `cats-jax quality HEAD.jsonl --by data`: no score is that of
-a head that was trained on the step's question.
+steps with scores, for `cats-jax quality HEAD.jsonl --by data`. They are cross-validated scores, and
+with `--share` below 1 those of the head on the other questions: no score is that of a head that was
+trained on the step's question.
 """
 
 from __future__ import annotations
@@ -153,10 +154,48 @@ def log_loss(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(-scipy.special.log_expit(np.where(labels > 0, logits, -logits)).mean())
 
 
-def some_questions(steps: Steps, share: float, seed: int) -> Steps:
-    """The steps of a share of the questions, at least one for each fold, chosen at random."""
+def of_some_questions(steps: Steps, share: float, seed: int) -> np.ndarray:
+    """Whether a step is of a share of the questions, at least one for each fold, b[S]."""
     distinct = np.random.default_rng(seed).permutation(np.unique(steps.group))
-    return steps.where(np.isin(steps.group, distinct[: max(FOLDS, round(share * len(distinct)))]))
+    return np.isin(steps.group, distinct[: max(FOLDS, round(share * len(distinct)))])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A head, and what is known of it.
+
+    Attributes:
+        weight, bias: the head, f64[hidden] and a number.
+        scores: scores f64[S] of all steps, none by a head that was trained on the step's question.
+        facts: what HEAD.json contains.
+    """
+
+    weight: np.ndarray
+    bias: float
+    scores: np.ndarray
+    facts: dict[str, Any]
+
+
+def train(everything: Steps, share: float, seed: int) -> Trained:
+    """Train a head on a share of the questions, and score all steps."""
+    chosen = of_some_questions(everything, share, seed)
+    steps = everything.where(chosen)
+    logits = {each: held_out_logits(steps, each, seed) for each in PENALTIES}
+    penalty = min(PENALTIES, key=lambda each: log_loss(logits[each], steps.labels))
+    weight, bias = fit_head(steps, penalty)
+    scored = everything.states @ weight + bias
+    scored[chosen] = logits[penalty]
+    questions = np.unique(steps.group)
+    facts = {
+        "penalty": penalty,
+        "log_loss": round(log_loss(logits[penalty], steps.labels), 4),
+        "auc": round(auc(logits[penalty], steps.labels), 4),
+        "steps": len(steps.labels),
+        "right": int(steps.labels.sum()),
+        "questions": len(questions),
+        "questions_digest": hashlib.sha256(questions.tobytes()).hexdigest(),
+    }
+    return Trained(weight, bias, scipy.special.expit(scored), facts)
 
 
 def main() -> None:
@@ -169,30 +208,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     steps = load_steps(options.states, options.steps)
-    steps = some_questions(steps, options.share, options.seed)
-    logits = {each: held_out_logits(steps, each, options.seed) for each in PENALTIES}
-    penalty = min(PENALTIES, key=lambda each: log_loss(logits[each], steps.labels))
-    weight, bias = fit_head(steps, penalty)
+    trained = train(steps, options.share, options.seed)
+    weight, bias = trained.weight, trained.bias
     save_file(
         {"weight": weight[None].astype(np.float32), "bias": np.array([bias], np.float32)},
         options.head,
     )
-    questions = np.unique(steps.group)
-    facts = {
-        "penalty": penalty,
-        "log_loss": round(log_loss(logits[penalty], steps.labels), 4),
-        "auc": round(auc(logits[penalty], steps.labels), 4),
-        "steps": len(steps.labels),
-        "right": int(steps.labels.sum()),
-        "questions": len(questions),
-        "questions_digest": hashlib.sha256(questions.tobytes()).hexdigest(),
-    }
-    options.head.with_suffix(".json").write_text(json.dumps(facts, indent=2) + "\n")
-    scores = scipy.special.expit(logits[penalty])
-    rows = scored_rows(options.steps, steps, scores, options.head.stem)
+    options.head.with_suffix(".json").write_text(json.dumps(trained.facts, indent=2) + "\n")
+    rows = scored_rows(options.steps, steps, trained.scores, options.head.stem)
     text = "".join(json.dumps(row) + "\n" for row in rows)
     options.head.with_suffix(".jsonl").write_text(text, encoding="utf-8")
-    print(json.dumps(facts))
+    print(json.dumps(trained.facts))
 
 
 if __name__ == "__main__":

@@ -157,9 +157,22 @@ def test_auc_counts_pairs():
 
 
 def test_a_share_has_whole_questions():
-    steps = train_head.some_questions(made_steps(), 0.1, 0)
-    assert len(set(steps.group)) == 6
-    assert len(steps.labels) == 24
+    steps = made_steps()
+    chosen = train_head.of_some_questions(steps, 0.1, 0)
+    assert len(set(steps.group[chosen])) == 6
+    assert chosen.sum() == 24
+
+
+def test_no_score_is_of_a_head_that_saw_the_question():
+    steps = made_steps()
+    trained = train_head.train(steps, 0.5, 0)
+    chosen = train_head.of_some_questions(steps, 0.5, 0)
+    logits = steps.states @ trained.weight + trained.bias
+    others = 1 / (1 + np.exp(-logits[~chosen]))
+    assert trained.scores[~chosen] == pytest.approx(others)
+    held_out = train_head.held_out_logits(steps.where(chosen), trained.facts["penalty"], 0)
+    assert trained.scores[chosen] == pytest.approx(1 / (1 + np.exp(-held_out)))
+    assert trained.facts["questions"] == 30
 
 
 def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path):

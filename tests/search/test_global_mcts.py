@@ -23,7 +23,7 @@ CAPACITY, DEPTH = 16, 5
 #    1   2      rewards: 1: .75, 2: .5; below 2: 3 with .25 and 4 with 1
 #       3 4
 PARENT = (0, 0, 0, 2, 2)
-OWN = (None, 0.75, 0.5, 0.25, 1.0)
+OWN = (0.0, 0.75, 0.5, 0.25, 1.0)
 LEAVES = (1, 3, 4)
 
 
