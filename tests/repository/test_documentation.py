@@ -473,7 +473,7 @@ def _resolve(name: str) -> Any:
 
 @pytest.mark.parametrize(
     "row",
-    itertools.chain.from_iterable(_tables("X")),
+    [row for table in _tables("X") for row in table],
     ids=lambda row: row[0].replace("`", ""),
 )
 def test_what_decides_is_there(row):
