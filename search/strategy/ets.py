@@ -7,11 +7,11 @@ nodes, whose keys and values take memory, and stand for many clusters of steps. 
 to the kept leaves alone, as in `rebase`.
 
 Four things differ. A step's vector is a hidden state of the policy at its end, see
-`search.vectors`, and not the output of an embedding model that reads the text of the step alone.
-Equal scores are served as in
-`rebase`: the lower row comes first, in their code the later one. Their guard for programs whose
-steps all have one text is left out: such steps are one cluster, which is covered by any leaf. Their
-solver has no limit; see `ets_program` for the limits of this one.
+`search.vectors`, and not the output of an embedding model that reads the text of the step alone. If
+scores are equal, the lower row comes first, as in `rebase`; in their code the later one does. Their
+code has a guard for programs whose steps all have one text. It is left out here: such steps are one
+cluster, which any leaf covers. Their solver has no limit; see `ets_program` for the limits of this
+one.
 """
 
 from __future__ import annotations

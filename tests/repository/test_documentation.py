@@ -23,6 +23,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import pathlib
 import re
@@ -442,16 +443,15 @@ def test_links(page):
 ARCHITECTURE = "docs/design/architecture.md"
 
 
-def _table(first_column: str) -> list[list[str]]:
-    """The rows of the page's table whose first column has this heading."""
-    after = _text(ARCHITECTURE).split(f"\n| {first_column} |", 1)[1].splitlines()[2:]
-    rows = []
-    for line in after:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    assert rows
-    return rows
+def _tables(first_column: str) -> list[list[list[str]]]:
+    """The rows of each of the page's tables whose first column has this heading."""
+    tables = []
+    for after in _text(ARCHITECTURE).split(f"\n| {first_column} |")[1:]:
+        lines = itertools.takewhile(lambda line: line.startswith("|"), after.splitlines()[2:])
+        tables.append([[cell.strip() for cell in line.strip("|").split("|")] for line in lines])
+    assert tables
+    assert all(tables)
+    return tables
 
 
 def _resolve(name: str) -> Any:
@@ -471,7 +471,11 @@ def _resolve(name: str) -> Any:
     return value
 
 
-@pytest.mark.parametrize("row", _table("X"), ids=lambda row: row[0].replace("`", ""))
+@pytest.mark.parametrize(
+    "row",
+    [row for table in _tables("X") for row in table],
+    ids=lambda row: row[0].replace("`", ""),
+)
 def test_what_decides_is_there(row):
     names = re.findall(r"`([^`]+)`", row[1])
     assert names
@@ -483,7 +487,7 @@ def test_what_decides_is_there(row):
 
 
 def test_every_package_is_in_the_table():
-    packages = [row[0] for row in _table("package") if "`" in row[0]]
+    packages = [row[0] for row in _tables("package")[0] if "`" in row[0]]
     assert [name.strip("`") for name in packages] == ["search", "learners", "theory", "cats_jax"]
     text = _text(ARCHITECTURE)
     listed = text.split("imports point down this list only:")[1].split("\n## ")[0]
