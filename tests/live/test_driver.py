@@ -112,6 +112,7 @@ def test_limits_ledger_and_tree_agree(name):
             assert parent is None or (parent.kept and not parent.done and parent.invalid is None)
             assert not (row.kept and row.invalid)
             asks = strategy.uses_scores and (name != "vg_search" or row.step % 2 == 0 or row.done)
+            asks = asks and (name != "global_mcts" or row.done)
             assert (row.score is not None) == (row.invalid is None and asks)
             if (
                 row.score is not None
@@ -698,7 +699,12 @@ def _assert_same(host, graph, strategy):
         np.testing.assert_array_equal(a, b)
     for part in ("frontier", "pool", "finished"):
         ours, theirs = getattr(host, part), getattr(graph, part)
-        for a, b in ((ours.answer, theirs.answer), (ours.text, theirs.text)):
+        fields = ["answer", "text"]
+        if strategy.name == "global_mcts" and part == "finished":
+            # Two of its simulations may end at one depth and in one frontier slot, in different
+            # ticks. They have different parents, so the classes of their texts are unrelated.
+            fields.remove("text")
+        for a, b in ((getattr(ours, name), getattr(theirs, name)) for name in fields):
             same_here = (a[:, None] == a[None, :]) & _siblings(theirs)
             same_there = (b[:, None] == b[None, :]) & _siblings(theirs)
             np.testing.assert_array_equal(same_here, same_there)

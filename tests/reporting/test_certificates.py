@@ -213,7 +213,7 @@ def test_the_command_prints_the_table(tmp_path, capsys, monkeypatch):
     arguments = ["report", str(tmp_path / "run"), "--held-out", str(tmp_path / "held-out")]
     assert cli.run(arguments) == 0
     output = capsys.readouterr().out
-    assert "level 0.5" in output
+    assert "quantile 0.5" in output
     row = next(line for line in output.splitlines() if "0.100" in line)
     assert "| best_of_n | 4 | exact |   0.100 |" in row
     assert cli.run([*arguments, "--quantile", "0"]) == 2
