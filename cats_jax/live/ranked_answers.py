@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -128,5 +129,4 @@ class RankScorer:
 
 
 def _cost(replies: Sequence[Reply]) -> TokenUsage:
-    total = total_usage([reply.usage for reply in replies])
-    return TokenUsage(computed=total.computed, cached=total.cached)
+    return dataclasses.replace(total_usage([reply.usage for reply in replies]), generated=0)

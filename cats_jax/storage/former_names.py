@@ -34,6 +34,13 @@ SETTINGS: Mapping[tuple[str, str], str] = MappingProxyType(
 FEATURES: Mapping[str, str] = MappingProxyType({"prm_rate": "prm_token_cost"})
 """Features of a controller."""
 
+CHAT_JUDGE: Mapping[str, str] = MappingProxyType(
+    {"path": "cats_jax.models.chat_judge:chat_judge", "format": "auto"}
+)
+"""Entries of the PRM chat-judge; the format that it always had is now called by its own name."""
+
+CHAT_JUDGE_FORMAT = "judge-critique"
+
 
 class FormerNameWarning(FutureWarning):
     """A file has a former name of a key; a later version will not read it."""

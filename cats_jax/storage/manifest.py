@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import BadInputError
 from ..version import __version__
 from . import durable
-from .former_names import FEATURES, SETTINGS, option_names
+from .former_names import CHAT_JUDGE, CHAT_JUDGE_FORMAT, FEATURES, SETTINGS, option_names
 
 MANIFEST = "manifest.json"
 
@@ -132,6 +132,8 @@ def with_current_names(value: Any, parent: str = "") -> Any:
         return value
     if parent in ("policy", "prms") and str(value.get("backend")).startswith("http"):
         value = {**value, "device": None, "num_threads": None}
+    if parent == "prms" and all(value.get(name) == entry for name, entry in CHAT_JUDGE.items()):
+        value = {**value, "format": CHAT_JUDGE_FORMAT}
     if parent == "strategies":
         value = _with_current_options(value)
     return {

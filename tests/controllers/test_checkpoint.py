@@ -14,6 +14,7 @@ import search
 from cats_jax import world
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
+from cats_jax.models.digests import folder_digest
 from search.cats import features as cats_features
 
 ACTIONS = search.cats.ActionTable.product(num_extra=(0, 2), num_retain=(1,), temperature=(0.6, 1.0))
@@ -300,6 +301,13 @@ def test_format_3_is_read_by_its_former_names(tmp_path, state):
 
     _edit(path, change)
     assert checkpoint.load(path).train_config == config
+
+
+@pytest.mark.parametrize(("name", "digest"), [("cats", "d94988a2"), ("cats-tokens", "9e0e4738")])
+def test_the_files_of_a_shipped_controller_stay(name, digest):
+    """Old runs and certificates know a controller by the digest of its files, whatever changes."""
+    found = folder_digest(world.ASSETS / "controllers" / name)
+    assert found["sha256"].startswith(digest)
 
 
 @pytest.mark.parametrize("algorithm", [learners.A2C(), learners.AWR(), learners.PPO()])

@@ -244,24 +244,42 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
     assert list(found.notes) == ["a plain note"]
 
 
+class Counting(ScorerProxy):
+    """Counts the paths that a PRM scores, and the questions that it forgets."""
+
+    def __init__(self, name):
+        super().__init__(scripted.ScriptedModels().prm(PrmSpec(name)))
+        self.scored = self.forgotten = 0
+
+    def score(self, questions, paths):
+        self.scored += len(paths)
+        return self._model.score(questions, paths)
+
+    def keep_only(self, question, paths):
+        self.forgotten += not paths
+        super().keep_only(question, paths)
+
+
+def test_rows_whose_paths_are_in_no_pool_share_no_scores(tmp_path):
+    """Rows of other seeds have other paths, and a PRM that keeps the last row's is too cheap."""
+    strategies = [{"name": "best_of_n", "beam_width": 2}]
+    run = _run(tmp_path / "old", strategies, num_candidates=[2], seeds=[0, 1])
+    change, scorer = Change(prm=PrmSpec("bad")), Counting("bad")
+    rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
+    nodes = sum(c.score is not None for row in run.rows for c in run.tree(row).candidates)
+    assert (scorer.scored, scorer.forgotten) == (nodes, len(run.rows))
+
+
 def test_the_prm_scores_each_path_once(tmp_path):
     """Votes and smaller N read the scores of the largest N, at the cost of a run with the PRM."""
     changes = {"strategies": ["best_of_n", "best_of_n_weighted"], "num_candidates": [2, 8]}
     run = _run(tmp_path / "old", **changes)
     direct = _run(tmp_path / "direct", prm="bad", **changes)
-    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
-    scored = []
-
-    class Counted(ScorerProxy):
-        def score(self, questions, paths):
-            scored.extend(zip(questions, paths, strict=True))
-            return scorer.score(questions, paths)
-
-    change = Change(prm=PrmSpec("bad"))
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), Counted(scorer))
+    change, scorer = Change(prm=PrmSpec("bad")), Counting("bad")
+    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
     largest = [row for row in run.rows if (row.strategy, row.num_candidates) == ("best_of_n", 8)]
     nodes = sum(c.score is not None for row in largest for c in run.tree(row).candidates)
-    assert len(scored) == nodes
+    assert scorer.scored == nodes
     ours, theirs = (
         {row.key: (row.answer, _without_seconds(row.ledger)) for row in one.rows}
         for one in (rescored.run, direct)

@@ -5,7 +5,7 @@ import warnings
 from collections import deque
 
 import pytest
-from compared import Comparer, enhanced_borda, is_comparison, knockout, shown_in
+from compared import COST, Comparer, enhanced_borda, is_comparison, knockout, shown_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
@@ -133,6 +133,7 @@ def test_the_judge_chooses(strategy):
         assert ledger.generated == other.ledger.generated + made
         assert ledger.prompt_computed == other.ledger.prompt_computed + 2 * made
         assert ledger.flops == other.ledger.flops + 2 * 1000 * 2 * made
+        assert (ledger.policy_cost, ledger.prm_cost) == (COST * made, 0.0)
         assert result.chosen is not None
         assert result.answer == result.paths[result.chosen].answer
         if len(answers) < 2:

@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from compared import Berry, Comparer, enhanced_borda, is_comparison, quantile, shown_in
+from compared import COST, Berry, Comparer, enhanced_borda, is_comparison, quantile, shown_in
 from letters import QUESTIONS, run, signature
 
 import search
@@ -67,6 +67,7 @@ def test_a_search_is_that_of_the_oracle():
         # Each reply has 2 tokens that are computed; the last ranking costs nothing more.
         assert ledger.prm_computed == 2 * pairs
         assert ledger.prm_flops == 2 * 1000 * 2 * pairs
+        assert (ledger.policy_cost, ledger.prm_cost) == (0.0, COST * pairs)
         assert (ledger.comparisons, ledger.comparisons_unread) == (
             pairs,
             sum(each is None for each in won.values()),

@@ -237,8 +237,8 @@ def test_a_thought_is_closed_when_the_answers_to_probes_agree(folder, plain, sai
     assert [each.generated for each in made.sample_usage[0]] == [stops + answers + len(tail)] * 2
     # As a search continues the path, it finds the same pieces.
     pieces = policy._pieces((sample.step,))
-    assert [len(each.token_ids) for each in pieces[1 : stops // 5]] == [5] * (stops // 5 - 1)
-    assert sum((each.token_ids for each in pieces), ()) == sample.step.token_ids
+    thought = [ids_of(LETTERS[at : at + 5]) for at in range(0, stops, 5)]
+    assert [each.token_ids for each in pieces] == [ids_of("<think>\n"), *thought, closing(), tail]
 
 
 def dynasor_stops(said, most):

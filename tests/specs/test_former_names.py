@@ -1,14 +1,17 @@
 """Former names of keys: recipes warn once for each name, and manifests are read silently."""
 
+import dataclasses
 import json
 import warnings
 
 import pytest
 
 from cats_jax.errors import BadInputError
+from cats_jax.models.settle import settle_format
+from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 from cats_jax.storage import former_names
-from cats_jax.storage.manifest import with_current_names
+from cats_jax.storage.manifest import differences, with_current_names
 
 FORMER = {
     "factor": "expansion",
@@ -65,6 +68,15 @@ def test_a_manifest_of_an_earlier_version_equals_the_current_one():
         warnings.simplefilter("error")
         assert with_current_names(former) == current
     assert with_current_names(current) == current
+
+
+def test_the_format_of_a_chat_judge_equals_the_current_one():
+    spec = PrmSpec("chat-judge", backend="http://localhost:1", served_name="m")
+    current = {"prms": [dataclasses.asdict(settle_format(spec))]}
+    former = {"prms": [{**current["prms"][0], "format": "auto"}]}
+    assert differences(with_current_names(former), with_current_names(current), "config") == []
+    other = {"prms": [{**former["prms"][0], "path": "exact"}]}
+    assert with_current_names(other)["prms"][0]["format"] == "auto"
 
 
 @pytest.mark.parametrize("options", [None, 3, [1], [["factor"]], [[2, 3]], {"factor": 2}])

@@ -4,6 +4,7 @@ The rules are written from NeMo-Skills and from section 2.4 of LLaMA-Berry (arXi
 Nothing of them is imported from the code that they check.
 """
 
+import dataclasses
 import math
 import re
 
@@ -11,6 +12,9 @@ from letters import LetterPolicy
 
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import Step, StepSample
+
+COST = 0.25
+"""What a comparison costs, as at an endpoint with prices."""
 
 SHOWN = re.compile(r"<answer_(\d+)>\n(.*?)\n</answer_\1>", re.DOTALL)
 
@@ -36,7 +40,13 @@ class Comparer(LetterPolicy):
 
     def generate(self, requests):
         self.calls.append(list(requests))
-        return super().generate(requests)
+        made = super().generate(requests)
+        costs = [COST if is_comparison(request) else 0.0 for request in requests]
+        usage = [
+            dataclasses.replace(each, cost=cost)
+            for each, cost in zip(made.usage, costs, strict=True)
+        ]
+        return dataclasses.replace(made, usage=usage)
 
     def _sample(self, request, seed):
         if not is_comparison(request):

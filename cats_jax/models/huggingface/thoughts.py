@@ -172,17 +172,32 @@ class Thoughts:
     def _pieces_of(
         self, body: tuple[int, ...], spent: int, rest: Rest | None
     ) -> list[tuple[int, ...]]:
-        """The thought between its probes, what closes it at the budget, and the answer's step."""
+        """The thought between its probes, what was put in to close it, and the answer's step."""
         end = StepEnd(self._whole, rest).place(body)
-        left = self._thinking.budget - spent
-        if end is None or end <= left:
+        closed = None if end is None else self._closed_at(body, end, spent)
+        if closed is None:
             places = [len(body) if end is None else end]
         else:
-            places = [left, left + len(self._close)]
+            places = [closed, closed + len(self._close)]
         every = self._thinking.probe_every
         probed = range(every, places[0], every) if every else ()
         cuts = [0, *probed, *places, len(body)]
         return [body[start:stop] for start, stop in itertools.pairwise(cuts)]
+
+    def _closed_at(self, body: tuple[int, ...], end: int, spent: int) -> int | None:
+        """Where a thought was closed, at its budget or after a probe; None if it ended itself.
+
+        Args:
+            body: token ids of a step.
+            end: number of them up to the end tag.
+            spent: number of tokens of the thought in earlier steps.
+        """
+        left, every = self._thinking.budget - spent, self._thinking.probe_every
+        if end > left:
+            return left
+        probed = range(every, end, every) if every else ()
+        close = self._close
+        return next((at for at in probed if body[at : at + len(close)] == close), None)
 
     def is_open(self, path: Path) -> bool:
         """Whether the thought of a path is not over."""
