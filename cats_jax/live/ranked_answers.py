@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import GeneratorContractError, ScorerContractError
 from ..grading.thinking import answer_text
@@ -128,5 +128,4 @@ class RankScorer:
 
 
 def _cost(replies: Sequence[Reply]) -> TokenUsage:
-    total = total_usage([reply.usage for reply in replies])
-    return TokenUsage(computed=total.computed, cached=total.cached)
+    return replace(total_usage([reply.usage for reply in replies]), generated=0)
