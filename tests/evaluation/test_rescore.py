@@ -255,13 +255,18 @@ def test_the_prm_scores_each_path_once(tmp_path):
     class Counted(ScorerProxy):
         def score(self, questions, paths):
             scored.extend(zip(questions, paths, strict=True))
-            return scorer.score(questions, paths)
+            seconds = [0.25] * len(paths)
+            made = scorer.score(questions, paths)
+            return dataclasses.replace(made, inside_seconds=sum(seconds), seconds=seconds)
 
     change = Change(prm=PrmSpec("bad"))
     rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), Counted(scorer))
     largest = [row for row in run.rows if (row.strategy, row.num_candidates) == ("best_of_n", 8)]
     nodes = sum(c.score is not None for row in largest for c in run.tree(row).candidates)
     assert len(scored) == nodes
+    for row in rescored.run.rows:
+        steps = sum(each.score is not None for each in rescored.run.tree(row).candidates)
+        assert row.ledger.prm_seconds == 0.25 * steps > 0
     ours, theirs = (
         {row.key: (row.answer, _without_seconds(row.ledger)) for row in one.rows}
         for one in (rescored.run, direct)
