@@ -8,6 +8,7 @@ from compared import Berry, Comparer, enhanced_borda, is_comparison, quantile, s
 from letters import QUESTIONS, run, signature
 
 import search
+from cats_jax.live import comparisons
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation
 
@@ -98,6 +99,15 @@ def test_the_charges_of_an_endpoint_are_kept():
     for result in _run(Priced(by_verdict, 20)):
         assert result.ledger.prm_cost == 0.5 * result.ledger.comparisons > 0
         assert result.ledger.policy_cost == 0
+
+
+def test_the_last_ranking_asks_for_nothing_again(monkeypatch):
+    usual = [signature(each) for each in _run(Comparer(by_verdict, 20))]
+    monkeypatch.setattr(comparisons, "REMEMBERED", 1)
+    policy = Comparer(by_verdict, 20)
+    assert [signature(each) for each in _run(policy)] == usual
+    asked = [each.question.id for each in policy.comparisons]
+    assert len(set(asked)) == len(asked) > 0
 
 
 def test_only_the_question_at_fault_fails():
