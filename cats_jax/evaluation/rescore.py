@@ -138,7 +138,7 @@ def rescore(
                 continue
             result = run.tree(row)
             if change.prm is not None and scorer is not None and row.prm is not None:
-                pool = pool_name(strategies[row.strategy], row.seed) or row.strategy
+                pool = pool_name(strategies[row.strategy], row.seed) or row.key
                 prm, end = shared.share_scores(
                     f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
                 )

@@ -224,6 +224,13 @@ def test_what_cannot_be_rescored(tmp_path, run):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_narrow_search_depends_on_its_scores(tmp_path):
+    """Best-of-N that keeps 2 of 8 first steps would keep others by another path score."""
+    old = _run(tmp_path / "old", [{"name": "best_of_n", "beam_width": 2}])
+    with pytest.raises(BadInputError, match="its search depends on path scores"):
+        rescore(old, tmp_path / "new", Change("last"), BoxedIntegerGrader())
+
+
 def test_the_command(capsys, tmp_path, run):
     new = tmp_path / "new"
     arguments = ["rescore", str(run.folder), "--output", str(new), "--vote", "weighted"]
