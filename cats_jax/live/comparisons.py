@@ -240,7 +240,7 @@ class Comparisons:
     """The searches of a batch that have ended and are being compared.
 
     All answers that have a final answer take part. If they are all the same, nothing is compared.
-    If a limit on tokens or seconds has ended the search, or is reached between two rounds, the
+    If a limit on tokens or seconds has ended the search, or is reached before a round, the
     strategy's answer rule has chosen. A reply that is remembered from another search is charged as
     if it had been sampled for this one. A search whose scores are those of the judge has paid for
     its replies; it is compared even if its final answers are all the same, so that they count.
@@ -281,18 +281,24 @@ class Comparisons:
         """Number of searches that are being compared."""
         return len(self._waiting) + sum(map(len, self._in_progress.values()))
 
-    def add(self, result: SearchResult, answer_class: Callable[[str | None], int]) -> bool:
-        """Take a search that has ended; False if there is nothing to compare.
+    def add(
+        self, result: SearchResult, answer_class: Callable[[str | None], int]
+    ) -> SearchResult | None:
+        """Take a search that has ended; its result if it is not compared.
 
         Args:
             result: its result.
             answer_class: number of the class of an answer; equal answers have the same.
         """
         if result.status in ("failed", "max_tokens", "max_seconds"):
-            return False
+            return result
         contenders = self._contenders(result, answer_class)
         if len(contenders) < search.comparison.PAIR:
-            return False
+            return result
+        exceeded = self._limits.exceeded(result.ledger)
+        if exceeded is not None:
+            status, reason = exceeded
+            return replace(result, status=status, reason=reason)
 
         def vote(match: Sequence[int]) -> int:
             return max(match, key=lambda i: (contenders[i].votes, -contenders[i].row))
@@ -300,7 +306,7 @@ class Comparisons:
         rounds = rounds_of(self._judge.comparison, len(contenders), vote)
         compared = _Compared(result, contenders, rounds, self._known(result.question))
         self._begin_round(compared, next(rounds))
-        return True
+        return None
 
     def advance(self, num_open: int) -> list[SearchResult]:
         """Take the replies that have arrived, and begin the calls that are due.
