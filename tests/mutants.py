@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "(1.0 - gamma) * quality + gamma * quality[new]", "quality",
         "tests/live/test_llama_berry.py -k oracle"),
     Mutant("the last ranking of answers is paid again",
-        "cats_jax/live/comparisons.py:Comparisons._next", "asked.id in made.new or not scores",
+        "cats_jax/live/comparisons.py:Comparisons._next", "asked.id not in known",
         "True", "tests/live/test_llama_berry.py -k oracle"),
     Mutant("a thought goes on beyond its budget",
         "cats_jax/models/huggingface/thoughts.py:Thoughts._left",

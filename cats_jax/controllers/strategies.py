@@ -111,8 +111,8 @@ def options_of(spec: StrategySpec) -> list[str]:
 
 @functools.cache
 def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
-    # Cached, because an equal object spares a compilation.
-    return dataclasses.replace(strategy, width=lambda num_candidates: width)
+    # Cached, because an equal object spares a compilation. A K below N drops paths.
+    return dataclasses.replace(strategy, width=lambda num_candidates: width, keeps_all_paths=False)
 
 
 def _plain(factory: Callable[..., Any], label: str = "") -> Callable[..., SearchMethod]:

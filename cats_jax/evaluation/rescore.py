@@ -250,7 +250,8 @@ def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> No
         ledger.prm_cached += sum(usage.cached for usage in scoring.usage)
         ledger.prm_cost += sum(usage.cost for usage in scoring.usage)
         ledger.prm_calls += 1
-        ledger.prm_seconds += scoring.inside_seconds
+        spent = scoring.seconds
+        ledger.prm_seconds += scoring.inside_seconds if spent is None else sum(spent)
         ledger.prm_flops += 2.0 * scorer.num_parameters * computed
     scorer.keep_only(result.question, [])
     ledger.flops += ledger.prm_flops

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -33,7 +33,7 @@ from ..protocols import (
     facts_of,
     shared_seconds,
 )
-from ..specs.comparing import load_comparison
+from ..specs.comparing import MOST_ANSWERS, load_comparison
 from .accounting import charge_comparison
 from .calls import executor_for, generate
 from .comparison_rules import Match, Rounds, rounds_of
@@ -52,11 +52,15 @@ _GATHER = 8
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the judge wrote outside its thoughts, and what it cost."""
+    """The number that the judge wrote outside its thoughts, from 0 or None, and what it cost."""
 
-    text: str
+    number: int | None
     usage: TokenUsage
     seconds: float
+
+    def choice(self, count: int) -> int | None:
+        """The chosen answer among `count` of them, from 0; None without a choice among them."""
+        return self.number if self.number is not None and self.number < count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,11 @@ class Replies:
 
     Attributes:
         by_id: reply by the id of its prompt; none for a prompt that does not fit the context.
-        new: ids of the prompts that were sent; the other replies were remembered.
         inside: seconds inside the model.
         wall: seconds of the whole call.
     """
 
     by_id: dict[str, Reply]
-    new: frozenset[str]
     inside: float
     wall: float
 
@@ -137,7 +139,7 @@ class Judge:
                 self._known.move_to_end(key)
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-        return Replies(found, frozenset(made), inside, time.perf_counter() - started)
+        return Replies(found, inside, time.perf_counter() - started)
 
     def _ask(self, asked: Sequence[Question]) -> tuple[dict[str, Reply], float]:
         """Replies to prompts that fit, and the seconds inside the model."""
@@ -160,7 +162,7 @@ class Judge:
                 self.writer.keep_only(each, ())
         seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
         replies = {
-            each.id: Reply(_said(sample), usage, spent)
+            each.id: Reply(self.prompt.read(_said(sample), MOST_ANSWERS), usage, spent)
             for each, (sample,), usage, spent in zip(
                 asked, made.samples, made.usage, seconds, strict=True
             )
@@ -222,12 +224,14 @@ class _Compared:
         result: its result, whose answer is that of the strategy's rule.
         contenders: its answers in the order in which they are shown.
         rounds: the rule, between two rounds.
+        known: replies that its search has paid for, by the ids of their prompts.
         matches, asked: the round in progress, and the prompt of each match.
     """
 
     result: SearchResult
     contenders: list[_Contender]
     rounds: Rounds
+    known: Mapping[str, Reply]
     matches: list[Match] = field(default_factory=list)
     asked: list[Question] = field(default_factory=list)
 
@@ -236,7 +240,7 @@ class Comparisons:
     """The searches of a batch that have ended and are being compared.
 
     All answers that have a final answer take part. If they are all the same, nothing is compared.
-    If a limit on tokens or seconds has ended the search, or is reached between two rounds, the
+    If a limit on tokens or seconds has ended the search, or is reached before a round, the
     strategy's answer rule has chosen. A reply that is remembered from another search is charged as
     if it had been sampled for this one. A search whose scores are those of the judge has paid for
     its replies; it is compared even if its final answers are all the same, so that they count.
@@ -253,12 +257,21 @@ class Comparisons:
         limits: limits of a question.
         most: most calls at a time.
         timings: seconds by part.
+        known: replies that gave the scores of a search, by the ids of their prompts; default: none.
     """
 
-    def __init__(self, judge: Judge, limits: Limits, most: int, timings: Timings) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        limits: Limits,
+        most: int,
+        timings: Timings,
+        known: Callable[[Question], Mapping[str, Reply]] = lambda question: {},
+    ) -> None:
         self._judge = judge
         self._limits = limits
         self._timings = timings
+        self._known = known
         self._concurrent = facts_of(judge.writer).concurrent
         self._executor = executor_for(judge.writer, most)
         self._waiting: list[_Compared] = []
@@ -268,26 +281,32 @@ class Comparisons:
         """Number of searches that are being compared."""
         return len(self._waiting) + sum(map(len, self._in_progress.values()))
 
-    def add(self, result: SearchResult, answer_class: Callable[[str | None], int]) -> bool:
-        """Take a search that has ended; False if there is nothing to compare.
+    def add(
+        self, result: SearchResult, answer_class: Callable[[str | None], int]
+    ) -> SearchResult | None:
+        """Take a search that has ended; its result if it is not compared.
 
         Args:
             result: its result.
             answer_class: number of the class of an answer; equal answers have the same.
         """
         if result.status in ("failed", "max_tokens", "max_seconds"):
-            return False
+            return result
         contenders = self._contenders(result, answer_class)
         if len(contenders) < search.comparison.PAIR:
-            return False
+            return result
+        exceeded = self._limits.exceeded(result.ledger)
+        if exceeded is not None:
+            status, reason = exceeded
+            return replace(result, status=status, reason=reason)
 
         def vote(match: Sequence[int]) -> int:
             return max(match, key=lambda i: (contenders[i].votes, -contenders[i].row))
 
         rounds = rounds_of(self._judge.comparison, len(contenders), vote)
-        compared = _Compared(result, contenders, rounds)
+        compared = _Compared(result, contenders, rounds, self._known(result.question))
         self._begin_round(compared, next(rounds))
-        return True
+        return None
 
     def advance(self, num_open: int) -> list[SearchResult]:
         """Take the replies that have arrived, and begin the calls that are due.
@@ -366,7 +385,9 @@ class Comparisons:
             self._call(group)
 
     def _call(self, group: list[_Compared]) -> None:
-        prompts = {asked.id: asked for each in group for asked in each.asked}
+        prompts = {
+            asked.id: asked for each in group for asked in each.asked if asked.id not in each.known
+        }
         call = self._executor.submit(self._judge.replies, [*prompts.values()])
         self._in_progress[call] = group
 
@@ -393,17 +414,16 @@ class Comparisons:
 
     def _next(self, compared: _Compared, made: Replies) -> list[SearchResult]:
         """End a round, and begin the next one; returns the result if it was the last one."""
-        ledger, scores = compared.result.ledger, self._judge.comparison.scores
-        replies = [made.by_id.get(asked.id) for asked in compared.asked]
+        ledger, known = compared.result.ledger, compared.known
+        replies = [known.get(asked.id) or made.by_id.get(asked.id) for asked in compared.asked]
         choices = [
-            None if reply is None else self._judge.prompt.read(reply.text, len(match))
+            None if reply is None else reply.choice(len(match))
             for match, reply in zip(compared.matches, replies, strict=True)
         ]
-        # The search has paid for the replies that gave its scores.
         paid = [
             (reply.usage, reply.seconds)
             for asked, reply in zip(compared.asked, replies, strict=True)
-            if reply is not None and (asked.id in made.new or not scores)
+            if reply is not None and asked.id not in known
         ]
         by_prm = self._judge.comparison.judge == "prm"
         charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)

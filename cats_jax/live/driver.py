@@ -195,8 +195,9 @@ class SearchBatch:
             end = slot.end(observed, self._settings)
             if end is not None:
                 result = slot.result(observed, *end)
-                compared = self._comparisons
-                if compared is None or not compared.add(result, slot.tree.answer_class):
+                if self._comparisons is not None:
+                    result = self._comparisons.add(result, slot.tree.answer_class)
+                if result is not None:
                     results.append(result)
                 self._free(slot)
             elif slot.phase == 0:

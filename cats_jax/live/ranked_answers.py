@@ -7,10 +7,9 @@ them.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..errors import GeneratorContractError, ScorerContractError
 from ..grading.thinking import answer_text
@@ -26,10 +25,12 @@ class _Ranked:
     Attributes:
         texts: their texts, in the order in which they were scored.
         choices: the choice for each ordered pair of them, 0 for the first; None if unread.
+        replies: the replies with these choices, by the ids of their prompts.
     """
 
     texts: list[str] = field(default_factory=list)
     choices: dict[tuple[int, int], int | None] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
 
 
 class RankScorer:
@@ -57,6 +58,13 @@ class RankScorer:
         """Forgets the answers of a question, once it has no paths."""
         if not paths:
             self._searches.pop(question, None)
+
+    def replies(self, question: Question) -> Mapping[str, Reply]:
+        """The replies that gave the scores of a question, by the ids of their prompts.
+
+        They stay as they are when the question is forgotten.
+        """
+        return self._ranked(question).replies if question in self._searches else {}
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores whole answers in one call of the judge; see `StepScorer.score`.
@@ -118,7 +126,9 @@ class RankScorer:
         ranked.texts += new
         for pair, asked in matches.items():
             reply = replies.get(asked.id)
-            ranked.choices[pair] = None if reply is None else self._judge.prompt.read(reply.text, 2)
+            ranked.choices[pair] = None if reply is None else reply.choice(2)
+            if reply is not None:
+                ranked.replies[asked.id] = reply
 
     def _score(self, question: Question, text: str) -> float:
         ranked = self._ranked(question)
@@ -129,4 +139,4 @@ class RankScorer:
 
 
 def _cost(replies: Sequence[Reply]) -> TokenUsage:
-    return dataclasses.replace(total_usage([reply.usage for reply in replies]), generated=0)
+    return replace(total_usage([reply.usage for reply in replies]), generated=0)

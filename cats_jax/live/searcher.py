@@ -295,7 +295,8 @@ class Searcher:
         comparisons = None
         if self._compares is not None:
             limits = self._settings.limits
-            comparisons = Comparisons(self._compares, limits, places, self.timings)
+            known = {"known": self._scorer.replies} if isinstance(self._scorer, RankScorer) else {}
+            comparisons = Comparisons(self._compares, limits, places, self.timings, **known)
         return SearchBatch(
             settings=self._settings,
             params=self._params,

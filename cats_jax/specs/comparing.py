@@ -20,6 +20,9 @@ _BAR = "| "
 _MAX_LINE = 120
 """Most characters of a line that states a choice."""
 
+MOST_ANSWERS = 999
+"""Largest number that a choice can state."""
+
 _EMPHASIS = str.maketrans("", "", "*_`#")
 _NUMBER = re.compile(r"\W{0,9}(?:boxed\W?)?(?:answer\W?)?([0-9]{1,3})\W{0,9}", re.IGNORECASE)
 

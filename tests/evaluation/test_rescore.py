@@ -224,6 +224,13 @@ def test_what_cannot_be_rescored(tmp_path, run):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_narrow_search_depends_on_its_scores(tmp_path):
+    """Best-of-N that keeps 2 of 8 first steps would keep others by another path score."""
+    old = _run(tmp_path / "old", [{"name": "best_of_n", "beam_width": 2}])
+    with pytest.raises(BadInputError, match="its search depends on path scores"):
+        rescore(old, tmp_path / "new", Change("last"), BoxedIntegerGrader())
+
+
 def test_the_command(capsys, tmp_path, run):
     new = tmp_path / "new"
     arguments = ["rescore", str(run.folder), "--output", str(new), "--vote", "weighted"]
@@ -245,7 +252,7 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
 
 
 class Counting(ScorerProxy):
-    """Counts the paths that a PRM scores, and the questions that it forgets."""
+    """Counts the paths that a PRM scores in .25 s each, and the questions that it forgets."""
 
     def __init__(self, name):
         super().__init__(scripted.ScriptedModels().prm(PrmSpec(name)))
@@ -253,7 +260,9 @@ class Counting(ScorerProxy):
 
     def score(self, questions, paths):
         self.scored += len(paths)
-        return self._model.score(questions, paths)
+        seconds = [0.25] * len(paths)
+        made = self._model.score(questions, paths)
+        return dataclasses.replace(made, inside_seconds=sum(seconds), seconds=seconds)
 
     def keep_only(self, question, paths):
         self.forgotten += not paths
@@ -280,6 +289,9 @@ def test_the_prm_scores_each_path_once(tmp_path):
     largest = [row for row in run.rows if (row.strategy, row.num_candidates) == ("best_of_n", 8)]
     nodes = sum(c.score is not None for row in largest for c in run.tree(row).candidates)
     assert scorer.scored == nodes
+    for row in rescored.run.rows:
+        steps = sum(each.score is not None for each in rescored.run.tree(row).candidates)
+        assert row.ledger.prm_seconds == 0.25 * steps > 0
     ours, theirs = (
         {row.key: (row.answer, _without_seconds(row.ledger)) for row in one.rows}
         for one in (rescored.run, direct)

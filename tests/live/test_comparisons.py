@@ -264,6 +264,14 @@ def test_a_limit_ends_the_comparisons():
     stopped = _run(PAIRS, Comparer(first_by_text, 5), max_tokens=5)
     assert {each.status for each in stopped} == {"max_tokens"}
     assert sum(each.ledger.comparisons for each in stopped) == 0
+    # The only tick ends the search and reaches the limit.
+    whole = _run(PAIRS, Comparer(first_by_text), max_tokens=5, max_depth=1)
+    assert any(each.status == "max_tokens" for each in whole)
+    assert sum(each.ledger.comparisons for each in whole) == 0
+    for result, other in zip(
+        whole, _run(search.majority(), LetterPolicy(), max_depth=1), strict=True
+    ):
+        assert (result.chosen, result.answer) == (other.chosen, other.answer)
 
 
 def test_only_the_question_at_fault_fails():

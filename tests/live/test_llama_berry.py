@@ -1,5 +1,6 @@
 """LLaMA-Berry: every choice and every score of a search is that of the oracle in `compared`."""
 
+import dataclasses
 import warnings
 
 import pytest
@@ -7,6 +8,7 @@ from compared import COST, Berry, Comparer, enhanced_borda, is_comparison, quant
 from letters import QUESTIONS, run, signature
 
 import search
+from cats_jax.live import comparisons
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation
 
@@ -83,6 +85,30 @@ def test_results_depend_on_no_neighbour_and_no_thread():
     for policy, in_flight in ((Comparer, 1), (Concurrent, 4)):
         found = _run(policy(by_verdict, 20), in_flight=in_flight)
         assert [signature(each) for each in found] == usual
+
+
+def test_the_charges_of_an_endpoint_are_kept():
+    class Priced(Comparer):
+        def generate(self, requests) -> Generation:
+            made = super().generate(requests)
+            usage = [
+                dataclasses.replace(each, cost=0.5 if is_comparison(request) else 0.0)
+                for request, each in zip(requests, made.usage, strict=True)
+            ]
+            return dataclasses.replace(made, usage=usage)
+
+    for result in _run(Priced(by_verdict, 20)):
+        assert result.ledger.prm_cost == 0.5 * result.ledger.comparisons > 0
+        assert result.ledger.policy_cost == 0
+
+
+def test_the_last_ranking_asks_for_nothing_again(monkeypatch):
+    usual = [signature(each) for each in _run(Comparer(by_verdict, 20))]
+    monkeypatch.setattr(comparisons, "REMEMBERED", 1)
+    policy = Comparer(by_verdict, 20)
+    assert [signature(each) for each in _run(policy)] == usual
+    asked = [each.question.id for each in policy.comparisons]
+    assert len(set(asked)) == len(asked) > 0
 
 
 def test_only_the_question_at_fault_fails():
