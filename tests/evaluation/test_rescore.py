@@ -269,10 +269,9 @@ class Counting(ScorerProxy):
         super().keep_only(question, paths)
 
 
-def test_rows_whose_paths_are_in_no_pool_share_no_scores(tmp_path):
-    """Rows of other seeds have other paths, and a PRM that keeps the last row's is too cheap."""
-    strategies = [{"name": "best_of_n", "beam_width": 2}]
-    run = _run(tmp_path / "old", strategies, num_candidates=[2], seeds=[0, 1])
+def test_rows_of_other_seeds_share_no_scores(tmp_path):
+    """They have other paths, and a PRM that keeps the last row's is too cheap."""
+    run = _run(tmp_path / "old", ["best_of_n"], num_candidates=[2], seeds=[0, 1])
     change, scorer = Change(prm=PrmSpec("bad")), Counting("bad")
     rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
     nodes = sum(c.score is not None for row in run.rows for c in run.tree(row).candidates)
