@@ -351,7 +351,7 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
 
     Raises:
         BadInputError: the bank is of other models, or the recipe has limits that a replay lacks,
-            or a strategy that reads the certainty of paths or vectors of steps.
+            or a strategy that reads the certainty of paths or vectors of steps, or texts.
     """
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
@@ -370,6 +370,8 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
         for read, what in (
             (cell.strategy.certainty is not None, "reads the certainty of paths"),
             (cell.strategy.needs_vectors, "compares steps by the policy's hidden states"),
+            (cell.strategy.rewriting is not None, "rewrites the texts of answers"),
+            (cell.strategy.comparison is not None, "compares the texts of answers"),
         ):
             if read:
                 raise BadInputError(

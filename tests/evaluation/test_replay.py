@@ -263,6 +263,8 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
         ({"max_depth": 10}, r"max_depth=10: step bank .* was collected with 6"),
         ({"strategies": ["deepconf"]}, "'deepconf' reads the certainty of paths, which no step"),
         ({"strategies": ["dora"]}, "'dora' compares steps by the policy's hidden states, which no"),
+        ({"strategies": ["majority", "mctsr"]}, "'mctsr' rewrites the texts of answers, which no"),
+        ({"strategies": ["gen_select"]}, "'gen_select' compares the texts of answers, which no"),
     ):
         with pytest.raises(BadInputError, match=message):
             replayed(prepared(**changes), folder)
