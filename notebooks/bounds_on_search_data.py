@@ -248,7 +248,7 @@ assert (np.diff(ceiling) > 0).all()
 
 # %%
 for level in (0.3, 0.5, 0.6, 0.75):
-    for found in certificates.certify(test, validation, level=level):
+    for found in certificates.certify(test, validation, quantile=level):
         if found.group.prm == "labels-only":
             continue
         certified = "-" if found.accuracy is None else f"{found.accuracy.value:.3f}"

@@ -207,7 +207,7 @@ class _Killer:
             return
         # Ray names a process after what it is doing.
         for process in psutil.process_iter(["cmdline"]):
-            if process.info["cmdline"][:1] == ["ray::_Worker.search"]:
+            if (process.info["cmdline"] or [])[:1] == ["ray::_Worker.search"]:
                 process.kill()
                 self.killed.append(process.pid)
                 return
