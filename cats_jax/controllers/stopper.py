@@ -157,7 +157,7 @@ def _read_actor(file: pathlib.Path, hidden: tuple[int, ...]) -> Any:
     wanted = {name: tuple(leaf.shape) for name, leaf in _named(shapes)}
     try:
         with safe_open(str(file), framework="numpy") as stored:
-            slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
+            slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
             # Only headers are read before this: a file can't ask for much memory.
             found = {name: tuple(each.get_shape()) for name, each in slices.items()}
             if found != wanted or any(each.get_dtype() != "F32" for each in slices.values()):
