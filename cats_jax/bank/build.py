@@ -8,6 +8,7 @@ scores them, so that only one model is in memory at a time.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import hashlib
 import json
@@ -85,6 +86,32 @@ def collect_bank(
         RunStoppedError: the folder can't be written any more.
     """
     folder = pathlib.Path(folder)
+    planned = plan_bank(recipe, models, block_size)
+    extend = functools.partial(_with_added_prms, folder, new=planned.manifest)
+    with locked(folder, planned.manifest, KIND, extend):
+        _Collection(planned, models, folder, report).finish(grader)
+    return folder
+
+
+@dataclass(frozen=True)
+class PlannedBank:
+    """What a bank will contain, before any model is loaded.
+
+    Attributes:
+        recipe: recipe with the settings of its models as they will be used.
+        known: question set of the recipe.
+        blocks: its questions in blocks.
+        manifest: manifest of the folder.
+    """
+
+    recipe: BankRecipe
+    known: QuestionSet
+    blocks: Sequence[Sequence[Question]]
+    manifest: dict[str, Any]
+
+
+def plan_bank(recipe: BankRecipe, models: ModelSource, block_size: int) -> PlannedBank:
+    """Read the questions of a recipe and settle its models; arguments as in `collect_bank`."""
     known = load_questions(recipe.questions)
     policy, prms = settle(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
     if recipe.allocation.reads_scores:
@@ -103,13 +130,11 @@ def collect_bank(
         "block_size": block_size,
         "scored": WHILE_GROWING if recipe.allocation.reads_scores else AFTERWARDS,
     }
-    with locked(folder, manifest, KIND, lambda old: _with_added_prms(folder, old, manifest)):
-        blocks = tuple(
-            known.questions[start : start + block_size]
-            for start in range(0, len(known.questions), block_size)
-        )
-        _Collection(recipe, models, folder, known, blocks, report).finish(grader)
-    return folder
+    blocks = tuple(
+        known.questions[start : start + block_size]
+        for start in range(0, len(known.questions), block_size)
+    )
+    return PlannedBank(recipe, known, blocks, manifest)
 
 
 def _with_added_prms(
@@ -152,17 +177,22 @@ class _Collection:
     """A bank that is being collected into its folder, which is locked.
 
     Attributes:
-        recipe, models, folder, report: as for `collect_bank`.
-        known: question set of the recipe.
-        blocks: its questions in blocks.
+        planned: what the bank will contain.
+        models, folder, report: as for `collect_bank`.
     """
 
-    recipe: BankRecipe
+    planned: PlannedBank
     models: ModelSource
     folder: pathlib.Path
-    known: QuestionSet
-    blocks: Sequence[Sequence[Question]]
     report: Callable[[float, int], None]
+
+    @property
+    def recipe(self) -> BankRecipe:
+        return self.planned.recipe
+
+    @property
+    def blocks(self) -> Sequence[Sequence[Question]]:
+        return self.planned.blocks
 
     def finish(self, grader: AnswerGrader | None) -> None:
         """Collect what is missing, with one model in memory where the allocation allows it."""
@@ -189,13 +219,13 @@ class _Collection:
         for spec in self.recipe.prms:  # also those that score after all trees are grown
             self.models.check(spec)
         policy = self.models.policy(self.recipe.policy)
-        for question in self.known.questions:
+        for question in self.planned.known.questions:
             policy.check_question(question)
         loaded = {spec.label: self._load(spec) for spec in prms}
         for number in missing:
             trees = grow(
                 self.blocks[number],
-                self.known,
+                self.planned.known,
                 policy,
                 loaded,
                 grader,
@@ -251,7 +281,7 @@ class _Collection:
             for column in range(len(self.recipe.prms)):
                 parts.append(missing_columns(self.folder, column, len(self.blocks)))
         left = sum(len(self.blocks[number]) for missing in parts for number in missing)
-        total = len(parts) * len(self.known.questions)
+        total = len(parts) * len(self.planned.known.questions)
         return total - left, total
 
 

@@ -232,7 +232,7 @@ def _prm_format(spec: PrmSpec) -> PRMFormat | None:
     if is_function_name(spec.path):
         return None
     try:
-        return choose_format(format_name(spec), spec.path)
+        return choose_format(format_name(spec), spec.path, spec.head)
     except MissingModelError:
         return None
 

@@ -1,0 +1,119 @@
+"""Several processes record one step bank on one GPU.
+
+    python -m studies.real.grow_blocks begin RECIPE.yaml FOLDER
+    python -m studies.real.grow_blocks grow RECIPE.yaml FOLDER [RECIPE.yaml FOLDER ...] --share 2/6
+    python -m studies.real.grow_blocks score RECIPE.yaml FOLDER --prm LABEL
+
+One process leaves a GPU idle most of the time, because a step of decoding is a few thousand short
+kernels. `begin` makes the folder. `grow` grows the trees of every sixth missing block, from the
+second on. The blocks of several banks count as one list, in turns. `score` adds one PRM's scores to
+all blocks that are grown. `cats-jax bank RECIPE.yaml --output FOLDER` then finds all blocks, and
+records what is missing. The recipe must have `revisits_per_prm: 0`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import pathlib
+import time
+from collections.abc import Iterator
+
+from cats_jax.bank.build import PlannedBank, plan_bank
+from cats_jax.bank.grow import grow
+from cats_jax.bank.recipe import load_bank_recipe
+from cats_jax.bank.score import score_column
+from cats_jax.bank.store import (
+    KIND,
+    missing_blocks,
+    missing_columns,
+    read_block,
+    write_block,
+    write_column,
+)
+from cats_jax.grading.graders import default_grader
+from cats_jax.models.source import ModelFolders
+from cats_jax.storage.table_folder import locked
+
+_Bank = tuple[PlannedBank, pathlib.Path]
+
+
+def _begin(planned: PlannedBank, folder: pathlib.Path) -> None:
+    """Make the folder of a bank without blocks."""
+    with locked(folder, planned.manifest, KIND):
+        print(f"{folder}: {len(planned.blocks)} blocks")
+
+
+def _missing_in_turns(banks: list[_Bank]) -> Iterator[tuple[_Bank, int]]:
+    """The missing blocks of several banks: the first ones of all, then the second ones, ..."""
+    columns = [
+        [(bank, number) for number in missing_blocks(bank[1], len(bank[0].blocks))]
+        for bank in banks
+    ]
+    for turn in itertools.zip_longest(*columns):
+        yield from (each for each in turn if each is not None)
+
+
+def _grow(banks: list[_Bank], first: int, every: int) -> None:
+    """Grow some of the missing blocks of banks that share their policy."""
+    recipe = banks[0][0].recipe
+    policy = ModelFolders().policy(recipe.policy)
+    for (planned, folder), number in list(_missing_in_turns(banks))[first - 1 :: every]:
+        start = time.perf_counter()
+        trees = grow(
+            planned.blocks[number],
+            planned.known,
+            policy,
+            {},
+            default_grader(planned.recipe.questions),
+            planned.recipe.allocation,
+            max_depth=planned.recipe.max_depth,
+            seed=planned.recipe.seed,
+        )
+        write_block(folder, number, trees)
+        tokens = sum(sum(tree.nodes.num_tokens) for tree in trees)
+        print(
+            f"{folder} {number}: {tokens} tokens, {time.perf_counter() - start:.0f} s", flush=True
+        )
+
+
+def _score(planned: PlannedBank, folder: pathlib.Path, label: str) -> None:
+    """Add one PRM's scores to the blocks that are grown."""
+    column = [spec.label for spec in planned.recipe.prms].index(label)
+    prm = ModelFolders().prm(planned.recipe.prms[column])
+    absent = set(missing_blocks(folder, len(planned.blocks)))
+    for number in missing_columns(folder, column, len(planned.blocks)):
+        if number in absent:
+            continue
+        start = time.perf_counter()
+        pairs = list(zip(planned.blocks[number], read_block(folder, number), strict=True))
+        write_column(folder, column, number, score_column(pairs, prm))
+        print(f"{folder} {label} {number}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Begin, grow or score banks."""
+    parser = argparse.ArgumentParser(description="Several processes record one step bank.")
+    parser.add_argument("what", choices=("begin", "grow", "score"))
+    parser.add_argument("banks", nargs="+", type=pathlib.Path, metavar="RECIPE FOLDER")
+    parser.add_argument("--share", default="1/1", help="I/N: every N-th block from the I-th on")
+    parser.add_argument("--prm", help="label of the PRM")
+    parser.add_argument("--block-size", type=int, default=15)
+    options = parser.parse_args()
+    banks = [
+        (plan_bank(load_bank_recipe(recipe), ModelFolders(), options.block_size), folder)
+        for recipe, folder in zip(options.banks[::2], options.banks[1::2], strict=True)
+    ]
+    first, every = map(int, options.share.split("/"))
+    if options.what == "grow":
+        _grow(banks, first, every)
+        return
+    for planned, folder in banks:
+        if options.what == "begin":
+            _begin(planned, folder)
+        else:
+            _score(planned, folder, options.prm)
+
+
+if __name__ == "__main__":
+    main()
