@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pathlib
 
@@ -48,11 +49,22 @@ def folder_digest(folder: pathlib.Path) -> dict[str, str]:
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(str(file.relative_to(folder)).encode() + b"\0")
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+        digest.update(bytes.fromhex(file_digest(file)))
     return {"name": folder.name, "sha256": digest.hexdigest()}
 
 
 def file_digest(path: pathlib.Path) -> str:
-    """Digest of a file."""
+    """Digest of a file.
+
+    A file is read again only if it has changed: several models of a recipe may share weights, of
+    which a gigabyte takes seconds.
+    """
+    status = path.stat()
+    return _file_digest(path.resolve(), status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _file_digest(path: pathlib.Path, *state: int) -> str:
+    del state
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -18,6 +18,7 @@ import itertools
 import pathlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from cats_jax.bank.build import PlannedBank, plan_bank
 from cats_jax.bank.grow import grow
@@ -33,9 +34,19 @@ from cats_jax.bank.store import (
 )
 from cats_jax.grading.graders import default_grader
 from cats_jax.models.source import ModelFolders
+from cats_jax.specs.recipe import PolicySpec, PrmSpec
 from cats_jax.storage.table_folder import locked
 
 _Bank = tuple[PlannedBank, pathlib.Path]
+
+
+class _WithoutDigests(ModelFolders):
+    """Models that are not read for a manifest, which only `begin` writes."""
+
+    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+        """Nothing."""
+        del spec
+        return {}
 
 
 def _begin(planned: PlannedBank, folder: pathlib.Path) -> None:
@@ -100,8 +111,9 @@ def main() -> None:
     parser.add_argument("--prm", help="label of the PRM")
     parser.add_argument("--block-size", type=int, default=15)
     options = parser.parse_args()
+    models = ModelFolders() if options.what == "begin" else _WithoutDigests()
     banks = [
-        (plan_bank(load_bank_recipe(recipe), ModelFolders(), options.block_size), folder)
+        (plan_bank(load_bank_recipe(recipe), models, options.block_size), folder)
         for recipe, folder in zip(options.banks[::2], options.banks[1::2], strict=True)
     ]
     first, every = map(int, options.share.split("/"))
