@@ -457,7 +457,10 @@ def test_the_kernels_figures_are_read():
 
 
 def test_numbers_of_the_bridges_are_theirs():
-    """Repeated in footprint.py, which must not import torch."""
+    """Repeated in footprint.py, which must not import torch.
+
+    With the wider columns of a GPU fewer rows fit a micro-batch, so that the estimate is a bound.
+    """
     assert footprint._GROWTH == WIDTH
     assert footprint._BLOCK_ELEMENTS == sampling._BLOCK_ELEMENTS
     assert footprint._CPU_BLOCK_ELEMENTS == sampling._CPU_BLOCK_ELEMENTS
