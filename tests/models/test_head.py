@@ -18,7 +18,7 @@ from cats_jax.models.huggingface.model import CausalModel
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.family import choose_format
 from cats_jax.models.prm.format import Head, TokenPair
-from cats_jax.models.source import ModelFolders
+from cats_jax.models.source import ModelFolders, is_judge, is_outcome_model
 from cats_jax.protocols import Question, Step
 from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe
@@ -153,6 +153,18 @@ def test_the_format_says_where_and_needs_no_other_read_out(base, tmp_path):
         choose_format(str(file), base)
     assert isinstance(choose_format(str(file), base, head).read_out, Head)
     assert isinstance(choose_format("world", base).read_out, TokenPair)
+
+
+def test_a_recipe_may_name_a_format_without_read_out(base, tmp_path):
+    """The format is also read to tell judges and outcome models from PRMs."""
+    file = tmp_path / "f.yaml"
+    file.write_text('name: f\nlayout: answer\ntag: "\\n"\n')
+    head = save_head(tmp_path / "h.safetensors")
+    spec = PrmSpec(path=str(base), head=str(head), format=str(file))
+    assert not is_outcome_model(spec)
+    assert not is_judge(spec)
+    with pytest.raises(BadInputError, match="key 'read_out' is missing"):
+        is_outcome_model(PrmSpec(path=str(base), format=str(file)))
 
 
 def test_the_digest_stands_in_the_manifest(base, tmp_path):
