@@ -188,6 +188,7 @@ def solve(
         policy=loaded,
         scorer=scorer,
         strategy=cell.strategy,
+        prompts=cell.prompts,
         params=cell.params,
         num_candidates=cell.num_candidates,
         calibration=cell.calibration,

@@ -33,7 +33,7 @@ from ..protocols import (
     facts_of,
     shared_seconds,
 )
-from ..specs.comparing import MOST_ANSWERS, load_comparison
+from ..specs.comparing import MOST_ANSWERS, ComparisonPrompt
 from .accounting import charge_comparison
 from .calls import executor_for, generate
 from .comparison_rules import Match, Rounds, rounds_of
@@ -86,15 +86,18 @@ class Judge:
     Args:
         writer: the model: the policy, or the language model of the PRM.
         comparison: which answers are compared.
-
-    Raises:
-        BadInputError: there is no such prompt.
+        prompt: how they are shown, and how the choice is read.
     """
 
-    def __init__(self, writer: StepGenerator, comparison: search.comparison.Comparison) -> None:
+    def __init__(
+        self,
+        writer: StepGenerator,
+        comparison: search.comparison.Comparison,
+        prompt: ComparisonPrompt,
+    ) -> None:
         self.writer = writer
         self.comparison = comparison
-        self.prompt = load_comparison(comparison.prompt)
+        self.prompt = prompt
         self._known: OrderedDict[str, Reply] = OrderedDict()
         self._lock = threading.Lock()
 

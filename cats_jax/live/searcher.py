@@ -20,7 +20,7 @@ from ..errors import BadInputError
 from ..grading.boxed_integer import BoxedIntegerGrader
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import check_num_candidates
-from ..specs.rewriting import load_rewriting
+from ..specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
 from .arguments import (
     as_method,
     check_calibration,
@@ -79,6 +79,7 @@ class Searcher:
         max_seconds: float | None = None,
         recorder: search.Recorder | None = None,
         comparer: StepGenerator | None = None,
+        prompts: StrategyPrompts | None = None,
     ) -> None:
         """Check the settings; no model is called yet.
 
@@ -117,6 +118,8 @@ class Searcher:
             comparer: language model that compares finished answers, for strategies with a
                 `comparison`. Its cost counts as that of the comparison's judge, which it replaces.
                 None: this judge, the policy or the language model of the scorer.
+            prompts: the prompts of the strategy's rewrites and comparisons; None: they are read
+                here.
 
         Raises:
             BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
@@ -174,11 +177,12 @@ class Searcher:
         self._compares: Judge | None = None
         if comparer is not None:
             check_policy(comparer)
-        if strategy.comparison is not None:
+        prompts = load_strategy_prompts(strategy) if prompts is None else prompts
+        if strategy.comparison is not None and prompts.comparison is not None:
             writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
-            self._compares = Judge(writer, strategy.comparison)
-        if strategy.rewriting is not None:
-            policy = Rewriter(policy, load_rewriting(strategy.rewriting))
+            self._compares = Judge(writer, strategy.comparison, prompts.comparison)
+        if prompts.rewriting is not None:
+            policy = Rewriter(policy, prompts.rewriting)
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None
@@ -233,9 +237,7 @@ class Searcher:
             if question.id in seen:
                 raise BadInputError(f"question id {question.id!r} occurs twice: ids must be unique")
             seen.add(question.id)
-            self._policy.check_question(question)
-            if self._compares is not None:
-                self._compares.check_question(question)
+            self.check_question(question)
         if not questions:
             return []
         keep_compiled_programs()
@@ -258,6 +260,18 @@ class Searcher:
         if (note := unread_note(self._settings.strategy.name, found)) is not None:
             warnings.warn(note, stacklevel=2)
         return found
+
+    def check_question(self, question: Question) -> None:
+        """Check that the models can read a question, and the strategy's prompts about it.
+
+        The prompts are checked with empty answers.
+
+        Raises:
+            BadInputError: a model can't read it.
+        """
+        self._policy.check_question(question)
+        if self._compares is not None:
+            self._compares.check_question(question)
 
     def job(self, question: Question, seed_name: str | None = None) -> Job:
         """A question with this searcher's N, budget, price and seed.

@@ -1,5 +1,6 @@
 """Comparisons of finished answers: who meets whom, what the judge reads, what it costs, faults."""
 
+import contextlib
 import threading
 import warnings
 from collections import deque
@@ -12,7 +13,7 @@ from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 
 import search
 from cats_jax.errors import BadInputError
-from cats_jax.live.comparison_rules import rounds_of
+from cats_jax.live.comparison_rules import most_matches, rounds_of
 from cats_jax.live.searcher import Searcher
 from cats_jax.protocols import Generation, Question, Step, StepSample
 from cats_jax.specs.comparing import (
@@ -109,6 +110,20 @@ def test_the_enhanced_borda_count_by_hand():
     with pytest.raises(StopIteration) as end:
         rounds.send([wins[pair] for pair in pairs])
     assert end.value.value == 2
+
+
+@pytest.mark.parametrize("num", [2, 9, 24])
+def test_the_first_round_has_the_most_matches(num):
+    for comparison in (search.comparison.Comparison(), search.comparison.Comparison(rule="borda")):
+        rounds, sizes = rounds_of(comparison, num, vote=min), []
+        with contextlib.suppress(StopIteration):
+            matches = next(rounds)
+            while True:
+                sizes.append(len(matches))
+                matches = rounds.send([None] * len(matches))
+        assert max(sizes) == sizes[0] == most_matches(comparison, num)
+    every = search.comparison.Comparison(rule="borda", scores=True)
+    assert most_matches(every, num) == num * (num - 1)
 
 
 # Searches
