@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import BadInputError
+from ..errors import BadInputError, RunWarning
 from ..live.comparisons import writer_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
@@ -193,5 +193,5 @@ class LocalRunner:
     def _drop_prm(self) -> None:
         """Free the loaded PRM, and show its note as a warning."""
         if self._prm is not None and (note := facts_of(self._prm[1]).note) is not None:
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(note, RunWarning, stacklevel=2)
         self._prm = None

@@ -448,13 +448,20 @@ def _failed(result: SearchResult, reason: str) -> SearchResult:
     return replace(result, status="failed", reason=reason, answer=None, chosen=None)
 
 
-def unread_note(strategy: str, results: Sequence[SearchResult]) -> str | None:
-    """A message with the number of comparisons without a choice; None if all had one."""
+def unread_note(title: str, judge: str, results: Sequence[SearchResult]) -> str | None:
+    """A message with the number of comparisons without a choice; None if all had one.
+
+    Args:
+        title: strategy and N. Python shows equal warnings once, so it must tell cells apart.
+        judge: name of the model that compares.
+        results: results of the searches.
+    """
     unread = sum(result.ledger.comparisons_unread for result in results)
     if not unread:
         return None
     made = sum(result.ledger.comparisons for result in results)
     return (
-        f"strategy {strategy!r}: {unread} of {made} comparisons had no choice that can be read, "
-        "and decided nothing"
+        f"{title}: {unread} of {made} comparisons by judge {judge!r} had no choice that can be "
+        "read, and decided nothing: replies state none or are cut at the limit of an answer's "
+        "tokens, or prompts do not fit; raise the limit, or take a judge that follows instructions"
     )

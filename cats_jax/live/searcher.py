@@ -16,7 +16,7 @@ import numpy as np
 import search
 
 from ..compiled_programs import keep_compiled_programs
-from ..errors import BadInputError
+from ..errors import BadInputError, RunWarning
 from ..grading.boxed_integer import BoxedIntegerGrader
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import check_num_candidates
@@ -128,7 +128,7 @@ class Searcher:
                 outcome model.
 
         Warns:
-            UserWarning: a controller was not trained with these models.
+            RunWarning: a controller was not trained with these models.
         """
         check_num_candidates(num_candidates)
         check_policy(policy)
@@ -169,7 +169,7 @@ class Searcher:
                 models[f"prm {read.name}"] = {"name": read.name}
             warning = method.origin.warning(models)
             if warning is not None:
-                warnings.warn(warning, stacklevel=2)
+                warnings.warn(warning, RunWarning, stacklevel=2)
         if max_tokens is not None and (not isinstance(max_tokens, Integral) or max_tokens < 1):
             raise BadInputError(f"max_tokens={max_tokens!r}: must be an integer of at least 1")
         if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
@@ -257,8 +257,10 @@ class Searcher:
 
         self.cohort(deque(jobs), finish).run()
         found = [results[question.id] for question in questions]
-        if (note := unread_note(self._settings.strategy.name, found)) is not None:
-            warnings.warn(note, stacklevel=2)
+        if self._compares is not None:
+            title = f"strategy {self._settings.strategy.name!r}, N={self._settings.num_candidates}"
+            if (note := unread_note(title, self._compares.writer.name, found)) is not None:
+                warnings.warn(note, RunWarning, stacklevel=2)
         return found
 
     def check_question(self, question: Question) -> None:

@@ -51,7 +51,7 @@ def test_a_run_on_transformers(tmp_path):
     recipe = _recipe(strategies=["majority", option], num_candidates=[4])
     prepared = evaluate.prepare(recipe, models)
     assert prepared.manifest["formats"]["comparison mine"] == "own"
-    with pytest.warns(UserWarning, match="'gen_select': .* comparisons had no choice"):
+    with pytest.warns(UserWarning, match="'gen_select', N=4: .* by judge 'weak' had no choice"):
         run, _ = evaluate.evaluate(prepared, models, tmp_path / "run")
     of = {(row.strategy, row.question): row for row in run.rows}
     assert len(of) == 4
@@ -88,7 +88,7 @@ def test_a_judge_of_another_model_compares(tmp_path):
     }
     recipe = _recipe(strategies=["majority", option], prms=[judge], num_candidates=[4])
     models = ModelFolders()
-    with pytest.warns(UserWarning, match="comparisons had no choice"):
+    with pytest.warns(UserWarning, match="comparisons by judge 'strong' had no choice"):
         run, _ = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / "run")
     of = {(row.strategy, row.question): row for row in run.rows}
     for question in {row.question for row in run.rows}:

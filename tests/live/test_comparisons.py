@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 
 import search
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.live.comparison_rules import most_matches, rounds_of
 from cats_jax.live.searcher import Searcher
 from cats_jax.protocols import Generation, Question, Step, StepSample
@@ -237,12 +237,25 @@ def test_thoughts_are_not_shown_and_not_read():
     ],
 )
 def test_an_unread_comparison_goes_to_the_most_frequent_answer(reply):
-    with pytest.warns(UserWarning, match=r"'gen_select': (\d+) of \1 comparisons had no choice"):
+    message = r"'gen_select', N=8: (\d+) of \1 comparisons by judge 'letters' had no choice"
+    with pytest.warns(RunWarning, match=message):
         results = run(GEN_SELECT, policy=Comparer(reply, 5), questions=QUESTIONS[:4])
     for result in results:
         assert result.ledger.comparisons_unread == result.ledger.comparisons
         assert result.chosen == _most_frequent(result)
     assert any(result.ledger.comparisons for result in results)
+
+
+def test_each_judge_s_unread_comparisons_are_reported():
+    """Python shows a warning once, so that those of two cells of a run must differ."""
+    other = Comparer(nonsense)
+    other.name = "other"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for options in ({}, {"comparer": other}):
+            run(GEN_SELECT, policy=Comparer(nonsense), questions=QUESTIONS[:4], **options)
+    judges = [str(each.message).partition("by judge ")[2].split()[0] for each in caught]
+    assert judges == ["'letters'", "'other'"]
 
 
 def test_a_prompt_that_does_not_fit_is_not_sent():
