@@ -39,7 +39,13 @@ from .commands.sparsity import sparsity
 from .commands.theory import theory
 from .commands.train import train
 from .compiled_programs import cache_environment
-from .errors import BadInputError, ModelContractError, RunStoppedError, other_release
+from .errors import (
+    BadInputError,
+    ModelContractError,
+    RunStoppedError,
+    RunWarning,
+    other_release,
+)
 from .reporting.plain_text import printable
 from .storage.former_names import FormerNameWarning
 from .storage.reading import reason
@@ -100,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _formatted(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: Any = None
 ) -> str:
-    """A warning about a user's file as one line; other warnings as Python shows them."""
-    if issubclass(category, FormerNameWarning):
+    """A warning for the user as one line; other warnings as Python shows them."""
+    if issubclass(category, (FormerNameWarning, RunWarning)):
         return f"cats-jax: warning: {printable(str(message))}\n"
     return _USUAL_FORMAT(message, category, filename, lineno, line)
 

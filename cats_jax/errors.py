@@ -59,6 +59,10 @@ class ScorerContractError(ModelContractError):
     """A process reward model broke its contract: number of scores, NaN, or outside [0, 1]."""
 
 
+class RunWarning(UserWarning):
+    """What a user should know about a run or its models, in one line."""
+
+
 class PathTooLongError(ScorerContractError):
     """A path has more tokens than the PRM can read."""
 

@@ -239,14 +239,16 @@ def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
     from ..models.backend import choose_backend
     from ..models.settle import choose_threads, prm_context
     from ..specs.functions import is_function_name
-    from ..specs.models import PolicySpec, PrmSpec
+    from ..specs.models import PrmSpec
 
     spec = choose_threads(choose_backend(spec))
     if spec.backend != "vllm" or spec.max_model_len is not None or is_function_name(spec.path):
         return spec
-    tokens = work.path_tokens(sys.maxsize, samples=isinstance(spec, PolicySpec))
+    tokens = work.path_tokens(sys.maxsize)
     if isinstance(spec, PrmSpec):
-        tokens = prm_context(spec, tokens, work.steps)
+        path = dataclasses.replace(work, prompts=()).path_tokens(sys.maxsize)
+        compared = max((each.tokens for each in work.prm_prompts), default=0)
+        tokens = prm_context(spec, path, work.steps, compared)
     return dataclasses.replace(spec, max_model_len=tokens)
 
 

@@ -84,7 +84,7 @@ def quality(
         raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
     if scored is not None and not prms:
         raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
-    if len(prms) > 1 and loading.backend not in ("hf", "vllm"):
+    if len(prms) > 1 and loading.backend not in ("hf", "vllm", "auto"):
         raise BadInputError(
             f"--backend={loading.backend!r} has one PRM: name it alone, and keep its scores by "
             "--scored for the next call"

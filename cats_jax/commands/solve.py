@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import BadInputError
-from ..specs.models import PAID_KEYS
-from .model_options import ModelOptions
+from .solve_options import SolveOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +35,7 @@ def solve(
     prm_format: str | None = None,
     prm_adapter: str | None = None,
     prm_head: str | None = None,
-    loading: tyro.conf.OmitArgPrefixes[ModelOptions],
+    loading: tyro.conf.OmitArgPrefixes[SolveOptions],
     checkpoint: str | None = None,
     calibration: str | None = None,
     beam_width: int | None = None,
@@ -75,9 +74,10 @@ def solve(
         policy_format: prompt format of the policy: a name, a .yaml file, or auto (default).
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
         chat: the policy is the model --served-name of the chat endpoint --backend, and the PRM is
-            on the back end hf.
-        prm: model folder, id of the Hugging Face hub, PRM of the embedded world, or the label of a
-            PRM in the recipe; default: exact.
+            on the back end hf, or at --prm-backend.
+        prm: model folder, id of the Hugging Face hub, PRM of the embedded world, chat-judge, the
+            model --prm-served-name of the chat endpoint --prm-backend, or the label of a PRM in the
+            recipe; default: exact.
         prm_format: format in which the PRM reads a solution: a name, a .yaml file, or auto
             (default).
         prm_adapter: folder of a LoRA adapter, merged into the PRM's weights.
@@ -188,6 +188,7 @@ def solve(
         policy=loaded,
         scorer=scorer,
         strategy=cell.strategy,
+        prompts=cell.prompts,
         params=cell.params,
         num_candidates=cell.num_candidates,
         calibration=cell.calibration,
@@ -234,7 +235,7 @@ _OF_MODELS += ("chat", "calibration", "max_step_tokens")
 _OF_CERTIFICATES = ("strategy", "num_candidates", "calibration", *_OF_STRATEGIES)
 
 
-def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
+def _of_options(given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     """A recipe of one cell from the options alone."""
     from ..controllers.strategies import default_calibrations
     from ..specs.calibrations import load_calibrations
@@ -242,7 +243,7 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
 
     if "certified" in given:
         return _of_certificate(given, loading)
-    of_policy, of_prm = _settings(given, loading)
+    of_policy, of_prm = loading.of_each(chat="chat" in given)
     steps = {name: given[name] for name in ("max_step_tokens",) if name in given}
     policy = PolicySpec(
         given.get("policy", "weak"),
@@ -278,21 +279,6 @@ def _of_options(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
     )
 
 
-def _settings(
-    given: Mapping[str, Any], loading: ModelOptions
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the policy and of the PRM, which share them unless the policy is remote."""
-    settings = loading.settings()
-    if "chat" not in given:
-        return settings, settings
-    served = {name: settings.pop(name) for name in _OF_ENDPOINTS if name in settings}
-    return {"chat": True, **served}, settings
-
-
-_OF_ENDPOINTS = ("backend", "served_name", "api_key_env", *PAID_KEYS)
-"""Settings of a chat endpoint, which is never the PRM's."""
-
-
 def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a certified strategy in a recipe.
 
@@ -308,7 +294,7 @@ def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"certified": given["certified"], "elsewhere": "elsewhere" in given}
 
 
-def _of_certificate(given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
+def _of_certificate(given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     """A recipe of one cell from a certificate; given options replace its values."""
     from ..specs.certificates import LIMITS, read_certificate, read_content
     from ..specs.recipe import parse_recipe
@@ -345,20 +331,20 @@ def _certified_models(
     content: Mapping[str, Any],
     prm: str | None,
     given: Mapping[str, Any],
-    loading: ModelOptions,
+    loading: SolveOptions,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The policy and the certified PRM of a certificate; given options replace their values.
 
     Raises:
         BadInputError: a model needs a setting that only the user may give, see `_USERS_OWN`.
     """
-    config, changed = content["config"], loading.settings() if loading.given() else {}
+    config, (of_policy, of_prm) = content["config"], loading.given_for_each()
     policy = dict(config["policy"])
     prms = [dict(each) for each in config["prms"] if each.get("label") == prm]
     asked = content.get("asked") or {}
     for model, name in ((policy, "policy"), *((each, "prm") for each in prms)):
         # The user's value, not the one that the run chose for its questions.
-        at = name if model is policy else f"prm {prm}"
+        at, changed = (name, of_policy) if model is policy else (f"prm {prm}", of_prm)
         model["max_model_len"] = asked.get(at, {}).get("max_model_len")
         keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
         keys |= {"prm_head": "head"} if name == "prm" else {"max_step_tokens": "max_step_tokens"}
@@ -381,7 +367,7 @@ _USERS_OWN = ("backend", "served_name", "api_key_env", "engine_args")
 these settings, because a certificate may come from a stranger."""
 
 
-def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: ModelOptions) -> Recipe:
+def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     """A recipe of one cell from a recipe's values; given options replace them."""
     from ..specs.recipe import StrategySpec, load_recipe, parse_strategy
 

@@ -69,6 +69,13 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
             )
     if path_score is not None and "path_score" in known:
         options.setdefault("path_score", path_score)
+    missing = [name for name in _required_of(factory) if name not in options]
+    if missing:
+        raise BadInputError(
+            f"strategy {spec.label!r} needs the option{'s' if missing[1:] else ''} "
+            f"{' and '.join(missing)}: add them to its entry in a recipe, or to the arguments of "
+            "cats_jax.search_method"
+        )
     for name in ("sampling", "base"):
         if name in options:
             options[name] = _sampling(spec, name, options[name])
@@ -107,6 +114,16 @@ def options_of(spec: StrategySpec) -> list[str]:
     parameters = inspect.signature(_factory(spec)).parameters
     names = [name for name in parameters if name != "changes"]
     return [*names, *_CONFIG_OPTIONS] if "changes" in parameters else names
+
+
+def _required_of(factory: Callable[..., SearchMethod]) -> list[str]:
+    """Names of the options without a default, in the factory's order."""
+    return [
+        name
+        for name, parameter in inspect.signature(factory).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
 
 
 @functools.cache
@@ -248,13 +265,19 @@ def _cats_constant(
 def _action_row(action: tuple[tuple[str, Any], ...], settings: search.cats.CatsConfig) -> int:
     """Index of an action in a configuration's action table."""
     names = ("num_extra", "num_retain", "temperature", "top_p", "top_k")
-    wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **dict(action)}
+    try:
+        given = dict(action)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(
+            f"action {action!r}: must be a mapping, such as {{num_extra: 8}}"
+        ) from error
+    wanted = {"num_retain": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, **given}
     if set(wanted) != set(names):
-        raise BadInputError(f"action {dict(action)}: give {', '.join(names)} and no more")
+        raise BadInputError(f"action {given}: give {', '.join(names)} and no more")
     row = tuple(wanted[name] for name in names)
     if row not in settings.actions.rows:
         raise BadInputError(
-            f"action {dict(action)} is not in the action table: choose num_extra, num_retain, "
+            f"action {given} is not in the action table: choose num_extra, num_retain, "
             "temperature, top_p, top_k among its values, or another table by 'actions'"
         )
     return settings.actions.rows.index(row)

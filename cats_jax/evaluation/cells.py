@@ -17,15 +17,18 @@ from ..live.arguments import (
     missing_certainty,
     missing_vectors,
 )
+from ..live.comparison_rules import most_matches
 from ..live.comparisons import not_a_judge
+from ..models.footprint import Prompts
 from ..models.source import is_outcome_model, thought_tokens, writes_verdicts
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
-from ..specs.comparing import ComparisonPrompt, load_comparison
+from ..specs.comparing import ComparisonPrompt
 from ..specs.functions import SHIPPED
 from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
-from ..specs.rewriting import Rewriting, load_rewriting
+from ..specs.rewriting import Rewriting
+from ..specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
 from ..storage.yaml_file import naming
 from .guarantees import certified_prm
 
@@ -45,6 +48,7 @@ class Cell:
         seed: run seed.
         calibration: values of the PRM's calibration; the identity if the recipe has none.
         prm_token_cost: cost of a PRM token relative to a policy token, an input of the controller.
+        prompts: prompts of the strategy's rewrites and comparisons.
     """
 
     spec: StrategySpec
@@ -56,6 +60,7 @@ class Cell:
     calibration: CalibrationValues = IDENTITY
     price: float = 0.0
     prm_token_cost: float = 1.0
+    prompts: StrategyPrompts = field(default_factory=StrategyPrompts)
 
     @property
     def title(self) -> str:
@@ -114,7 +119,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
             with naming(f"strategy {spec.label!r}"):
-                _prompts_of(strategy)
+                prompts = load_strategy_prompts(strategy)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             _check_certainty(spec.label, strategy, recipe.policy)
             _check_vectors(spec.label, strategy, recipe.policy)
@@ -139,6 +144,7 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
                             calibration=calibration,
                             price=method.price,
                             prm_token_cost=method.prm_token_cost,
+                            prompts=prompts,
                         )
                     )
     for spec in recipe.strategies:
@@ -174,22 +180,8 @@ def prompts_of(cells: Sequence[Cell]) -> dict[str, Rewriting | ComparisonPrompt]
     return {
         f"{kind} {cell.spec.label}": prompts
         for cell in cells
-        for kind, prompts in _prompts_of(cell.strategy).items()
+        for kind, prompts in cell.prompts.by_kind().items()
     }
-
-
-def _prompts_of(strategy: search.Strategy) -> dict[str, Rewriting | ComparisonPrompt]:
-    """The prompts of a strategy by kind.
-
-    Raises:
-        BadInputError: there are no such prompts.
-    """
-    found: dict[str, Rewriting | ComparisonPrompt] = {}
-    if strategy.rewriting is not None:
-        found["rewriting"] = load_rewriting(strategy.rewriting)
-    if strategy.comparison is not None:
-        found["comparison"] = load_comparison(strategy.comparison.prompt)
-    return found
 
 
 def asked_prompts(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -198,9 +190,16 @@ def asked_prompts(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe, judge: str = "policy") -> int:
-    """Most tokens that a prompt of a rewrite or a comparison has besides the question's.
+    """Most tokens that one of the `written_prompts` has besides the question's; 0 without any."""
+    return max((each.tokens for each in written_prompts(cells, recipe, judge)), default=0)
 
-    It is 0 without such cells. Tokens are those of the policy.
+
+def written_prompts(
+    cells: Sequence[Cell], recipe: Recipe, judge: str = "policy"
+) -> tuple[Prompts, ...]:
+    """The largest prompts of rewrites and comparisons, and how many a question has at once.
+
+    Tokens are those of the policy.
 
     Args:
         cells: cells of the recipe.
@@ -210,16 +209,17 @@ def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe, judge: str = "policy
     policy = recipe.policy
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
     path = (recipe.max_depth - 1) * policy.max_step_tokens + last
-    found = [0]
+    found: dict[Prompts, None] = {}
     for cell in cells:
-        strategy = cell.strategy
-        if strategy.rewriting is not None and judge == "policy":
-            found.append(load_rewriting(strategy.rewriting).prompt_tokens(last))
-        if strategy.comparison is not None and strategy.comparison.judge == judge:
-            shown = strategy.comparison.most_shown(strategy.width(cell.num_candidates))
-            prompt = load_comparison(strategy.comparison.prompt)
-            found.append(prompt.prompt_tokens(path, shown))
-    return max(found)
+        strategy, prompts = cell.strategy, cell.prompts
+        if prompts.rewriting is not None and judge == "policy":
+            found[Prompts(prompts.rewriting.prompt_tokens(last), cell.num_candidates)] = None
+        comparison, prompt = strategy.comparison, prompts.comparison
+        if comparison is not None and prompt is not None and comparison.judge == judge:
+            answers = strategy.width(cell.num_candidates)
+            tokens = prompt.prompt_tokens(path, comparison.most_shown(answers))
+            found[Prompts(tokens, most_matches(comparison, answers))] = None
+    return tuple(found)
 
 
 def check_outcome_models(cells: Sequence[Cell]) -> None:

@@ -33,7 +33,6 @@ from ..runs.folder import Run, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
-from ..specs.rewriting import load_rewriting
 from ..storage.manifest import make_manifest
 from .asked import asked_of
 from .cells import (
@@ -97,7 +96,7 @@ def cost_bounds(
     """
     table = []
     for cell in cells:
-        rewriting = cell.strategy.rewriting
+        rewriting = cell.prompts.rewriting
         # Each candidate of a method that rewrites answers is a whole answer, one of N.
         per_step, depth = cell.num_candidates, recipe.max_depth if rewriting is None else 1
         candidates = per_step * depth
@@ -111,7 +110,7 @@ def cost_bounds(
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
         tokens += candidates * thought_tokens(policy)
         # An answer may have a critique, which no PRM reads.
-        has_critique = rewriting is not None and load_rewriting(rewriting).critique
+        has_critique = rewriting is not None and rewriting.critique
         critiques = tokens if has_critique else 0
         scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
         tokens += critiques

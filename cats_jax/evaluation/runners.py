@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import BadInputError
+from ..errors import BadInputError, RunWarning
 from ..live.comparisons import writer_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
@@ -18,7 +18,7 @@ from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell, grid, prompt_tokens_of
+from .cells import Cell, grid, written_prompts
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -47,8 +47,7 @@ def largest_work(recipe: Recipe) -> Work:
     Raises:
         BadInputError: as `grid` does.
     """
-    policy = recipe.policy
-    rewriting = [cell for cell in grid(recipe) if cell.strategy.rewriting is not None]
+    policy, cells = recipe.policy, grid(recipe)
     return Work(
         questions=recipe.in_flight,
         paths=recipe.most_candidates,
@@ -56,7 +55,8 @@ def largest_work(recipe: Recipe) -> Work:
         step_tokens=policy.max_step_tokens,
         answer_tokens=policy.max_answer_tokens,
         thought_tokens=thought_tokens(policy),
-        rewriting_tokens=prompt_tokens_of(rewriting, recipe),
+        prompts=written_prompts(cells, recipe),
+        prm_prompts=written_prompts(cells, recipe, "prm"),
     )
 
 
@@ -143,6 +143,7 @@ class LocalRunner:
             comparer=comparer,
             scorer=scorer,
             strategy=cell.strategy,
+            prompts=cell.prompts,
             params=cell.params,
             num_candidates=cell.num_candidates,
             calibration=cell.calibration,
@@ -192,5 +193,5 @@ class LocalRunner:
     def _drop_prm(self) -> None:
         """Free the loaded PRM, and show its note as a warning."""
         if self._prm is not None and (note := facts_of(self._prm[1]).note) is not None:
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(note, RunWarning, stacklevel=2)
         self._prm = None

@@ -28,6 +28,17 @@ def rounds_of(comparison: search.comparison.Comparison, num: int, vote: Vote) ->
     return tournament(num, comparison.most_shown(num), vote)
 
 
+def most_matches(comparison: search.comparison.Comparison, num: int) -> int:
+    """Most matches that `num` contenders have at once: those of the first round.
+
+    Comparisons that give `scores` are not made in rounds: all pairs may meet at once.
+    """
+    if comparison.rule != "borda":
+        return sum(size > 1 for size in window_sizes(num, comparison.most_shown(num)))
+    pairs = num * (num - 1)
+    return pairs if comparison.scores else min(pairs, MOST_MATCHES)
+
+
 def tournament(num: int, window: int, vote: Vote) -> Rounds:
     """Windows of contenders, whose winners meet again; an unread match is won by `vote`."""
     left = list(range(num))

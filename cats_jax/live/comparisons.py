@@ -33,7 +33,7 @@ from ..protocols import (
     facts_of,
     shared_seconds,
 )
-from ..specs.comparing import MOST_ANSWERS, load_comparison
+from ..specs.comparing import MOST_ANSWERS, ComparisonPrompt
 from .accounting import charge_comparison
 from .calls import executor_for, generate
 from .comparison_rules import Match, Rounds, rounds_of
@@ -86,15 +86,18 @@ class Judge:
     Args:
         writer: the model: the policy, or the language model of the PRM.
         comparison: which answers are compared.
-
-    Raises:
-        BadInputError: there is no such prompt.
+        prompt: how they are shown, and how the choice is read.
     """
 
-    def __init__(self, writer: StepGenerator, comparison: search.comparison.Comparison) -> None:
+    def __init__(
+        self,
+        writer: StepGenerator,
+        comparison: search.comparison.Comparison,
+        prompt: ComparisonPrompt,
+    ) -> None:
         self.writer = writer
         self.comparison = comparison
-        self.prompt = load_comparison(comparison.prompt)
+        self.prompt = prompt
         self._known: OrderedDict[str, Reply] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -445,13 +448,20 @@ def _failed(result: SearchResult, reason: str) -> SearchResult:
     return replace(result, status="failed", reason=reason, answer=None, chosen=None)
 
 
-def unread_note(strategy: str, results: Sequence[SearchResult]) -> str | None:
-    """A message with the number of comparisons without a choice; None if all had one."""
+def unread_note(title: str, judge: str, results: Sequence[SearchResult]) -> str | None:
+    """A message with the number of comparisons without a choice; None if all had one.
+
+    Args:
+        title: strategy and N. Python shows equal warnings once, so it must tell cells apart.
+        judge: name of the model that compares.
+        results: results of the searches.
+    """
     unread = sum(result.ledger.comparisons_unread for result in results)
     if not unread:
         return None
     made = sum(result.ledger.comparisons for result in results)
     return (
-        f"strategy {strategy!r}: {unread} of {made} comparisons had no choice that can be read, "
-        "and decided nothing"
+        f"{title}: {unread} of {made} comparisons by judge {judge!r} had no choice that can be "
+        "read, and decided nothing: replies state none or are cut at the limit of an answer's "
+        "tokens, or prompts do not fit; raise the limit, or take a judge that follows instructions"
     )

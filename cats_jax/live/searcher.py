@@ -16,11 +16,11 @@ import numpy as np
 import search
 
 from ..compiled_programs import keep_compiled_programs
-from ..errors import BadInputError
+from ..errors import BadInputError, RunWarning
 from ..grading.boxed_integer import BoxedIntegerGrader
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import check_num_candidates
-from ..specs.rewriting import load_rewriting
+from ..specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
 from .arguments import (
     as_method,
     check_calibration,
@@ -79,6 +79,7 @@ class Searcher:
         max_seconds: float | None = None,
         recorder: search.Recorder | None = None,
         comparer: StepGenerator | None = None,
+        prompts: StrategyPrompts | None = None,
     ) -> None:
         """Check the settings; no model is called yet.
 
@@ -117,6 +118,8 @@ class Searcher:
             comparer: language model that compares finished answers, for strategies with a
                 `comparison`. Its cost counts as that of the comparison's judge, which it replaces.
                 None: this judge, the policy or the language model of the scorer.
+            prompts: the prompts of the strategy's rewrites and comparisons; None: they are read
+                here.
 
         Raises:
             BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
@@ -125,7 +128,7 @@ class Searcher:
                 outcome model.
 
         Warns:
-            UserWarning: a controller was not trained with these models.
+            RunWarning: a controller was not trained with these models.
         """
         check_num_candidates(num_candidates)
         check_policy(policy)
@@ -166,7 +169,7 @@ class Searcher:
                 models[f"prm {read.name}"] = {"name": read.name}
             warning = method.origin.warning(models)
             if warning is not None:
-                warnings.warn(warning, stacklevel=2)
+                warnings.warn(warning, RunWarning, stacklevel=2)
         if max_tokens is not None and (not isinstance(max_tokens, Integral) or max_tokens < 1):
             raise BadInputError(f"max_tokens={max_tokens!r}: must be an integer of at least 1")
         if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
@@ -174,11 +177,12 @@ class Searcher:
         self._compares: Judge | None = None
         if comparer is not None:
             check_policy(comparer)
-        if strategy.comparison is not None:
+        prompts = load_strategy_prompts(strategy) if prompts is None else prompts
+        if strategy.comparison is not None and prompts.comparison is not None:
             writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
-            self._compares = Judge(writer, strategy.comparison)
-        if strategy.rewriting is not None:
-            policy = Rewriter(policy, load_rewriting(strategy.rewriting))
+            self._compares = Judge(writer, strategy.comparison, prompts.comparison)
+        if prompts.rewriting is not None:
+            policy = Rewriter(policy, prompts.rewriting)
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
         self._scorer = None
@@ -233,9 +237,7 @@ class Searcher:
             if question.id in seen:
                 raise BadInputError(f"question id {question.id!r} occurs twice: ids must be unique")
             seen.add(question.id)
-            self._policy.check_question(question)
-            if self._compares is not None:
-                self._compares.check_question(question)
+            self.check_question(question)
         if not questions:
             return []
         keep_compiled_programs()
@@ -255,9 +257,23 @@ class Searcher:
 
         self.cohort(deque(jobs), finish).run()
         found = [results[question.id] for question in questions]
-        if (note := unread_note(self._settings.strategy.name, found)) is not None:
-            warnings.warn(note, stacklevel=2)
+        if self._compares is not None:
+            title = f"strategy {self._settings.strategy.name!r}, N={self._settings.num_candidates}"
+            if (note := unread_note(title, self._compares.writer.name, found)) is not None:
+                warnings.warn(note, RunWarning, stacklevel=2)
         return found
+
+    def check_question(self, question: Question) -> None:
+        """Check that the models can read a question, and the strategy's prompts about it.
+
+        The prompts are checked with empty answers.
+
+        Raises:
+            BadInputError: a model can't read it.
+        """
+        self._policy.check_question(question)
+        if self._compares is not None:
+            self._compares.check_question(question)
 
     def job(self, question: Question, seed_name: str | None = None) -> Job:
         """A question with this searcher's N, budget, price and seed.

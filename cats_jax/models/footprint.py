@@ -11,7 +11,7 @@ import math
 import os
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import BadInputError
 from .local_files import read_config
@@ -170,6 +170,19 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
 
 
 @dataclass(frozen=True, slots=True)
+class Prompts:
+    """Prompts that a search writes, each for one answer: those of rewrites or of comparisons.
+
+    Attributes:
+        tokens: largest number of tokens of a prompt besides the question's.
+        count: largest number of prompts that a question has at once.
+    """
+
+    tokens: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What a run has at once, at most.
 
@@ -180,9 +193,8 @@ class Work:
         step_tokens: largest number of tokens of a step.
         answer_tokens: largest number of tokens of the last step, if that is more.
         thought_tokens: largest number of tokens of a thought before the answer.
-        rewriting_tokens: largest number of tokens that the prompt of a rewrite has besides the
-            question's; 0 without rewrites. Only a policy reads such prompts, so the methods count
-            them only if the model samples.
+        prompts: prompts that searches write and the model reads.
+        prm_prompts: those that PRMs read, see `of_prms`.
     """
 
     questions: int = 1
@@ -191,34 +203,38 @@ class Work:
     step_tokens: int = 256
     answer_tokens: int = 2048
     thought_tokens: int = 0
-    rewriting_tokens: int = 0
+    prompts: tuple[Prompts, ...] = ()
+    prm_prompts: tuple[Prompts, ...] = ()
+
+    def of_prms(self) -> Work:
+        """The work with the prompts that PRMs read in place of the policy's."""
+        return replace(self, prompts=self.prm_prompts, prm_prompts=())
 
     @property
     def last_tokens(self) -> int:
         """Largest number of tokens of the last step."""
         return max(self.step_tokens, self.answer_tokens)
 
-    def prompt_tokens(self, *, samples: bool) -> int:
-        """Number of tokens of the longest prompt."""
-        return PROMPT_TOKENS + (self.rewriting_tokens if samples else 0)
-
-    def path_tokens(self, context: int, *, samples: bool) -> int:
+    def path_tokens(self, context: int) -> int:
         """Largest number of tokens of a path with its prompt, within a model's context."""
-        steps = (self.steps - 1) * self.step_tokens
-        # A rewrite is one step, the last one.
-        longest = max(PROMPT_TOKENS + steps, self.prompt_tokens(samples=samples))
-        return min(context, longest + self.thought_tokens + self.last_tokens)
+        # A reply to a prompt of the search is one step, the last one.
+        before = max([(self.steps - 1) * self.step_tokens, *(each.tokens for each in self.prompts)])
+        return self._ended(before, context)
 
-    def cached_tokens(self, context: int, *, samples: bool) -> int:
+    def cached_tokens(self, context: int) -> int:
         """Tokens of all live paths if each is as long as it can be.
 
-        The prompt of a question is there once, that of a rewrite once for each rewrite.
+        The prompt of a question is there once for all its paths. A prompt of the search has one
+        path. A question has either paths or such prompts at once.
         """
-        path = self.path_tokens(context, samples=samples)
-        if samples and self.rewriting_tokens:
-            return self.questions * self.paths * path
+        path = self._ended((self.steps - 1) * self.step_tokens, context)
         prompt = min(PROMPT_TOKENS, path)
-        return self.questions * (prompt + self.paths * (path - prompt))
+        replies = [each.count * self._ended(each.tokens, context) for each in self.prompts]
+        return self.questions * max(prompt + self.paths * (path - prompt), *replies, 0)
+
+    def _ended(self, before: int, context: int) -> int:
+        """Tokens of a path with `before` tokens between the question and its last step."""
+        return min(context, PROMPT_TOKENS + before + self.thought_tokens + self.last_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,25 +305,29 @@ def transformers_footprint(
         kv_cache_gib: bound of the cache in GiB, if there is one.
         free: bytes that the device has free; None if that is not known.
     """
-    path = work.path_tokens(shape.context, samples=samples)
-    prompt = min(work.prompt_tokens(samples=samples), path)
-    # A rewrite is a whole answer.
-    step = min(work.last_tokens if samples and work.rewriting_tokens else work.step_tokens, path)
+    path = work.path_tokens(shape.context)
+    # Prompts of a question at once, their samples, and the tokens of a prompt and of a sample.
+    batches = [(1, work.paths, PROMPT_TOKENS, work.step_tokens)]
+    for each in work.prompts:
+        batches.append((each.count, each.count, PROMPT_TOKENS + each.tokens, work.last_tokens))
 
     def activations(budget: int) -> int:
-        prompts = min(work.questions, max(1, budget // prompt))
-        found = [shape.chunk_bytes(prompts, prompt, prompt, dtype)]
-        # The first step has the shortest prefix and therefore the most rows.
-        width = prompt + (_GROWTH if samples else step)
-        rows = min(work.questions * work.paths, max(1, budget // width))
-        if samples:
-            found.append(shape.decode_bytes(rows, prompt + step, dtype, device))
-        else:
-            found.append(shape.chunk_bytes(rows, step, prompt + step, dtype))
+        found = []
+        for count, samples_of, prompt, step in batches:
+            prompt, step = min(prompt, path), min(step, path)
+            prompts = min(work.questions * count, max(1, budget // prompt))
+            found.append(shape.chunk_bytes(prompts, prompt, prompt, dtype))
+            # The first step has the shortest prefix and therefore the most rows.
+            width = prompt + (_GROWTH if samples else step)
+            rows = min(work.questions * samples_of, max(1, budget // width))
+            if samples:
+                found.append(shape.decode_bytes(rows, prompt + step, dtype, device))
+            else:
+                found.append(shape.chunk_bytes(rows, step, prompt + step, dtype))
         return max(found)
 
     each = shape.kv_bytes(dtype)
-    cache = each * work.cached_tokens(shape.context, samples=samples)
+    cache = each * work.cached_tokens(shape.context)
     least = each * path
     weights = shape.weight_bytes(dtype)
     if kv_cache_gib is not None:

@@ -19,6 +19,7 @@ from ..errors import (
     GeneratorContractError,
     PathTooLongError,
     RunStoppedError,
+    RunWarning,
     ScorerContractError,
 )
 from ..live.calls import generate
@@ -242,7 +243,7 @@ class JudgeScorer:
                 f"{self._verdict.max_tokens}), change the prompt, or take another model"
             )
         if self.unread and not before:
-            warnings.warn(f"{self.note}", stacklevel=2)
+            warnings.warn(f"{self.note}", RunWarning, stacklevel=2)
 
     def _charged(self, question: Question, key: str, judged: _Judged) -> TokenUsage:
         """The usage charged to a question: cached tokens if it was charged for the score before."""

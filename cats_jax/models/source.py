@@ -302,6 +302,7 @@ class ModelFolders:
         folder = model_folder(spec)
         head, writes = None, isinstance(spec, PolicySpec)
         if isinstance(spec, PrmSpec):
+            work = work.of_prms()
             read_out = choose_format(spec.format, folder, spec.head).read_out
             head = read_out.layers if isinstance(read_out, Head) else None
             writes = isinstance(read_out, Verdict)

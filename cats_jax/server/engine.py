@@ -227,9 +227,9 @@ class Engine:
         return bool(busy) or self._state == "stopped"
 
     def _admit(self, ticket: Ticket) -> None:
-        """Let the policy check the question; a search whose question it can't read ends."""
+        """Let the models check the question; a search whose question they can't read ends."""
         try:
-            self._loaded.check_question(ticket.question)
+            self._loaded.check_question(ticket.question, ticket.settings)
         except BadInputError as error:
             reason = str(error).replace(repr(ticket.id), "of this request")
             self._end(ticket, bad_request(reason, "messages"))

@@ -240,17 +240,17 @@ class Loaded:
     grader: AnswerGrader
     warnings: tuple[str, ...] = ()
 
-    def check_question(self, question: Question) -> None:
-        """Check that the policy can read a question.
+    def check_question(self, question: Question, settings: Settings) -> None:
+        """Check that the models can read a question, and the strategy's prompts about it.
 
         Raises:
-            BadInputError: the policy can't read it.
+            BadInputError: a model can't read it.
         """
         if question.system is not None and not facts_of(self.policy).reads_system:
             raise BadInputError(
                 f"policy {self.policy.name!r} reads no system message: leave it out"
             )
-        self.policy.check_question(question)
+        self.searcher(settings).check_question(question)
         check_world_question(question.text, self.offer.recipe.policy)
 
     def searcher(self, settings: Settings) -> Searcher:
@@ -260,6 +260,7 @@ class Loaded:
             policy=self.policy,
             scorer=None if cell.prm is None else self.scorer,
             strategy=cell.strategy,
+            prompts=cell.prompts,
             params=cell.params,
             num_candidates=settings.num_candidates,
             calibration=cell.calibration,

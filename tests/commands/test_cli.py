@@ -22,6 +22,7 @@ from cats_jax import cli, world
 from cats_jax.commands import interruption
 from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
+from cats_jax.errors import RunWarning
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models import source
 from cats_jax.runs.folder import read_run
@@ -90,10 +91,10 @@ def test_help(capsys, command):
     assert "usage: cats-jax" in capsys.readouterr().out
 
 
-def test_a_former_name_in_a_file_is_one_line():
+@pytest.mark.parametrize("category", [FormerNameWarning, RunWarning])
+def test_a_warning_for_the_user_is_one_line(category):
     line = "strategies: 'factor' is now called 'expansion': rename the key"
-    warning = FormerNameWarning(line)
-    shown = cli._formatted(warning, FormerNameWarning, "recipe.py", 7)
+    shown = cli._formatted(category(line), category, "recipe.py", 7)
     assert shown == f"cats-jax: warning: {line}\n"
     assert cli._formatted("x", UserWarning, "own.py", 7).startswith("own.py:7: UserWarning: x")
 

@@ -3,6 +3,7 @@
 import json
 import re
 
+import chat_server
 import made_certificates
 import pytest
 import scripted
@@ -75,6 +76,40 @@ def test_a_chat_endpoint_is_the_policy_and_the_prm_stays_here(checked, monkeypat
     assert "needs the address of an endpoint" in capsys.readouterr().err
 
 
+def test_a_judge_has_an_endpoint_and_prices_of_its_own(checked, capsys):
+    """Beside a policy of another endpoint, and beside one that is here."""
+    policy_at = ["--chat", "--backend", "http://p:1", "--served-name", "p", "--price", "1", "2"]
+    judge_at = ["--prm", "chat-judge", "--prm-backend", "http://j:1", "--prm-served-name", "j"]
+    limits = ["--prm-price", "3", "4", "--prm-max-cost", "5", "--prm-replies", "j.jsonl"]
+    for here in (False, True):
+        chosen = ["--dtype", "bfloat16"] if here else policy_at
+        assert cli.run(["solve", QUESTION, "-n", "2", *chosen, *judge_at, *limits]) == 2
+        policy, prm = checked
+        assert (prm.label, prm.backend, prm.served_name) == ("chat-judge", "http://j:1", "j")
+        assert (prm.price, prm.max_cost) == ({"input": 3.0, "output": 4.0}, 5.0)
+        assert (prm.replies, prm.dtype, policy.replies) == ("j.jsonl", "float32", None)
+        if here:
+            assert (policy.path, policy.backend, policy.dtype) == ("weak", "hf", "bfloat16")
+            assert (policy.price, policy.served_name) == (None, None)
+        else:
+            assert (policy.backend, policy.served_name) == ("http://p:1", "p")
+            assert (policy.price, policy.max_cost) == ({"input": 1.0, "output": 2.0}, None)
+    capsys.readouterr()
+    assert cli.run(["solve", QUESTION, "--prm-price", "3", "4"]) == 2
+    assert (
+        "--prm-price: is for a PRM on a server of its own: give --prm-" in capsys.readouterr().err
+    )
+
+
+def test_a_judge_at_an_endpoint_scores(monkeypatch, capsys):
+    monkeypatch.setattr(chat_server, "write", lambda asked, begun, seed: "Judgement: Yes")
+    with serving() as server:
+        judge = ["--prm", "chat-judge", "--prm-backend", server.url, "--prm-served-name", "j"]
+        options = [*judge, "--prm-price", "2", "8", "--strategy", "best_of_n", "-n", "2"]
+        assert cli.run(["solve", QUESTION, *options]) == 0, capsys.readouterr().err
+        assert len(server.bodies) > 1
+
+
 def test_a_model_s_settings_reach_policy_and_prm(checked):
     settings = ["--dtype", "bfloat16", "--kv-cache-gib", "0.01", "--batch-tokens", "4096"]
     formats = ["--policy-format", "plain", "--prm-format", "world"]
@@ -117,6 +152,7 @@ def test_options_stand_in_place_of_a_recipe_s(tmp_path, checked, options, paths)
         (["--policy", "weak"], "--policy: the recipe .* names the models"),
         (["--dtype", "bfloat16"], "--dtype: the recipe .* names the models"),
         (["--served-name", "m"], "--served-name: the recipe"),
+        (["--prm-backend", "http://j:1"], "--prm-backend: the recipe"),
         (["--prm", "exact"], "--prm 'exact' is not in the recipe .*: it has sparse, other"),
         (["--strategy", "bean"], "unknown strategy 'bean': did you mean 'beam'"),
     ],

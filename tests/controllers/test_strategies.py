@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import chex
 import jax
@@ -81,6 +82,26 @@ def test_hand_made_policies_take_the_selective_configuration():
     )
     assert found.strategy.config == search.cats.SELECTIVE
     assert search.cats.SELECTIVE.actions.rows[int(found.params)][:3] == (1, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            {},
+            "'mine' needs the options threshold and sample: add them to its entry in a recipe, or",
+        ),
+        ({"threshold": 0.5}, "strategy 'mine' needs the option sample: add"),
+        ({"name": "cats_constant"}, "strategy 'mine' needs the option action: add"),
+        ({"threshold": 0.5, "sample": 8}, "action 8: must be a mapping, such as {num_extra: 8}"),
+        ({"threshold": 0.5, "sample": [8]}, "action (8,): must be a mapping, such as"),
+    ],
+)
+def test_missing_and_broken_options_are_named(entry, message):
+    with pytest.raises(BadInputError, match=re.escape(message)) as caught:
+        build_strategy(parse_strategy({"name": "cats_rule", "label": "mine"} | entry))
+    assert "keyword-only" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 RULE = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 2}, "config": "tokens"}

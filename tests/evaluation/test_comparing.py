@@ -1,5 +1,6 @@
 """Methods that compare answers in a run: on an engine with its cache, and what is refused."""
 
+import dataclasses
 import json
 
 import made_runs
@@ -8,19 +9,22 @@ from toy_bank import toy_bank
 
 import search
 from cats_jax import world
-from cats_jax.commands.dry_run import _ranked
+from cats_jax.commands.dry_run import _as_settled, _ranked
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import check_outcome_models, grid, prompt_tokens_of
 from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.rescore import Change, rescore
+from cats_jax.evaluation.runners import largest_work
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
+from cats_jax.models.footprint import PROMPT_TOKENS, Prompts, Work
+from cats_jax.models.settle import prm_context
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.groups import groups
 from cats_jax.reporting.run_tables import accuracy_sheet
 from cats_jax.runs import manifests
 from cats_jax.runs.rows import Row
-from cats_jax.specs.recipe import parse_recipe
+from cats_jax.specs.recipe import PrmSpec, parse_recipe
 
 OWN = 'prompt: "{answers}{question}"\n'
 
@@ -47,7 +51,7 @@ def test_a_run_on_transformers(tmp_path):
     recipe = _recipe(strategies=["majority", option], num_candidates=[4])
     prepared = evaluate.prepare(recipe, models)
     assert prepared.manifest["formats"]["comparison mine"] == "own"
-    with pytest.warns(UserWarning, match="'gen_select': .* comparisons had no choice"):
+    with pytest.warns(UserWarning, match="'gen_select', N=4: .* by judge 'weak' had no choice"):
         run, _ = evaluate.evaluate(prepared, models, tmp_path / "run")
     of = {(row.strategy, row.question): row for row in run.rows}
     assert len(of) == 4
@@ -84,7 +88,7 @@ def test_a_judge_of_another_model_compares(tmp_path):
     }
     recipe = _recipe(strategies=["majority", option], prms=[judge], num_candidates=[4])
     models = ModelFolders()
-    with pytest.warns(UserWarning, match="comparisons had no choice"):
+    with pytest.warns(UserWarning, match="comparisons by judge 'strong' had no choice"):
         run, _ = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / "run")
     of = {(row.strategy, row.question): row for row in run.rows}
     for question in {row.question for row in run.rows}:
@@ -155,6 +159,32 @@ def test_the_bounds_of_a_dry_run_hold_the_replies():
     found = evaluate.cost_bounds(recipe, grid(recipe), 1)
     assert [each[3] - usual[3] for each in found] == [3 * 32, 1 * 32, 132 * 32]
     assert [each[4] for each in found] == [0, 0, 0]
+
+
+def test_the_memory_of_a_run_holds_the_prompts_of_comparisons():
+    """12 answers are 2 windows, 1 prompt of all, or 132 pairs at once."""
+    strategies = ["gen_select", "universal_self_consistency", "pairwise_borda"]
+    for name, count in zip(strategies, (2, 1, 132), strict=True):
+        recipe = _recipe(strategies=[name], num_candidates=[12])
+        work = largest_work(recipe)
+        assert work.prompts == (Prompts(prompt_tokens_of(grid(recipe), recipe), count),)
+        assert work.of_prms().prompts == ()
+        by_prm = [{"name": name, "judge": "prm"}]
+        judged = largest_work(_recipe(strategies=by_prm, num_candidates=[12], prms=["exact"]))
+        assert (judged.prompts, judged.of_prms().prompts) == ((), work.prompts)
+
+
+def test_the_context_of_a_judge_in_a_dry_run_holds_the_answers():
+    """As `settle` does: twice the tokens of the policy, besides those of the path."""
+    judge = PrmSpec("models/absent", format="judge-critique", backend="vllm", device="cpu")
+    work = Work(steps=2, step_tokens=100, answer_tokens=400)
+    usual = _as_settled(judge, work).max_model_len
+    more = dataclasses.replace(work, prm_prompts=(Prompts(5000, 1),))
+    path = PROMPT_TOKENS + 100 + 400
+    assert _as_settled(judge, more).max_model_len == prm_context(judge, path, 2, 5000)
+    assert usual is not None
+    assert usual == prm_context(judge, path, 2)
+    assert _as_settled(judge, more).max_model_len > usual + 5000
 
 
 def test_the_context_of_an_engine_holds_all_answers():

@@ -14,7 +14,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.runners import check_steps, largest_work
-from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS, Work
+from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS, Prompts, Work
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs import manifests
 from cats_jax.specs.models import PolicySpec, PrmSpec
@@ -93,10 +93,12 @@ def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
 @pytest.mark.parametrize(("strategies", "texts"), [(["mctsr", "ab_mcts_a"], 2), (["ab_mcts_a"], 1)])
 def test_the_memory_of_a_run_has_room_for_the_longest_prompt(strategies, texts):
     """`critique` has an answer and a critique in its prompt, `revise` an answer."""
-    tokens = largest_work(_recipe(strategies=strategies)).rewriting_tokens
+    prompts = largest_work(_recipe(strategies=strategies)).prompts
+    assert all(each.count == 4 for each in prompts)
+    tokens = max(each.tokens for each in prompts)
     longest = "\n".join(each.prompt for each in REWRITINGS.values()).encode()
     assert texts * 64 < tokens < texts * 64 + len(longest)
-    assert largest_work(_recipe(strategies=["beam"])).rewriting_tokens == 0
+    assert largest_work(_recipe(strategies=["beam"])).prompts == ()
 
 
 def test_an_endpoint_that_continues_nothing_can_rewrite():
@@ -108,7 +110,8 @@ def test_an_endpoint_that_continues_nothing_can_rewrite():
 
 def test_the_context_in_a_dry_run_is_that_of_a_run():
     """A policy on vLLM has room for the prompts of rewrites; a PRM does not read them."""
-    work = Work(steps=2, step_tokens=100, answer_tokens=400, rewriting_tokens=1000)
+    prompts = (Prompts(1000, 4),)
+    work = Work(steps=2, step_tokens=100, answer_tokens=400, prompts=prompts)
     policy = PolicySpec("models/absent", backend="vllm", device="cpu")
     prm = PrmSpec("models/absent", label="prm", backend="vllm", device="cpu")
     assert _as_settled(policy, work).max_model_len == PROMPT_TOKENS + 1000 + 400

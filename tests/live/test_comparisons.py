@@ -1,5 +1,6 @@
 """Comparisons of finished answers: who meets whom, what the judge reads, what it costs, faults."""
 
+import contextlib
 import threading
 import warnings
 from collections import deque
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 
 import search
-from cats_jax.errors import BadInputError
-from cats_jax.live.comparison_rules import rounds_of
+from cats_jax.errors import BadInputError, RunWarning
+from cats_jax.live.comparison_rules import most_matches, rounds_of
 from cats_jax.live.searcher import Searcher
 from cats_jax.protocols import Generation, Question, Step, StepSample
 from cats_jax.specs.comparing import (
@@ -109,6 +110,20 @@ def test_the_enhanced_borda_count_by_hand():
     with pytest.raises(StopIteration) as end:
         rounds.send([wins[pair] for pair in pairs])
     assert end.value.value == 2
+
+
+@pytest.mark.parametrize("num", [2, 9, 24])
+def test_the_first_round_has_the_most_matches(num):
+    for comparison in (search.comparison.Comparison(), search.comparison.Comparison(rule="borda")):
+        rounds, sizes = rounds_of(comparison, num, vote=min), []
+        with contextlib.suppress(StopIteration):
+            matches = next(rounds)
+            while True:
+                sizes.append(len(matches))
+                matches = rounds.send([None] * len(matches))
+        assert max(sizes) == sizes[0] == most_matches(comparison, num)
+    every = search.comparison.Comparison(rule="borda", scores=True)
+    assert most_matches(every, num) == num * (num - 1)
 
 
 # Searches
@@ -222,12 +237,25 @@ def test_thoughts_are_not_shown_and_not_read():
     ],
 )
 def test_an_unread_comparison_goes_to_the_most_frequent_answer(reply):
-    with pytest.warns(UserWarning, match=r"'gen_select': (\d+) of \1 comparisons had no choice"):
+    message = r"'gen_select', N=8: (\d+) of \1 comparisons by judge 'letters' had no choice"
+    with pytest.warns(RunWarning, match=message):
         results = run(GEN_SELECT, policy=Comparer(reply, 5), questions=QUESTIONS[:4])
     for result in results:
         assert result.ledger.comparisons_unread == result.ledger.comparisons
         assert result.chosen == _most_frequent(result)
     assert any(result.ledger.comparisons for result in results)
+
+
+def test_each_judge_s_unread_comparisons_are_reported():
+    """Python shows a warning once, so that those of two cells of a run must differ."""
+    other = Comparer(nonsense)
+    other.name = "other"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for options in ({}, {"comparer": other}):
+            run(GEN_SELECT, policy=Comparer(nonsense), questions=QUESTIONS[:4], **options)
+    judges = [str(each.message).partition("by judge ")[2].split()[0] for each in caught]
+    assert judges == ["'letters'", "'other'"]
 
 
 def test_a_prompt_that_does_not_fit_is_not_sent():

@@ -345,6 +345,36 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
         assert len(server.bodies) == 41
 
 
+def test_the_replies_of_another_model_do_not_count(tmp_path):
+    """One file may keep the replies of several models, such as those of the judges of a table."""
+    file, body = tmp_path / "replies.jsonl", {"messages": [], "max_tokens": 1000}
+    turn = {"role": "user", "content": "1+2"}
+
+    def spent(server, model, *, ask=False):
+        found = ChatEndpoint(server.url, model, price=PRICE, replies=str(file))
+        if ask:
+            found.ask({**body, "messages": [turn]}, time.monotonic())
+        found.close()
+        return found._spending.spent
+
+    with serving() as server:
+        first = spent(server, "a", ask=True)
+        assert first == pytest.approx(billed(server))
+        second = spent(server, "b", ask=True)
+        assert first + second == pytest.approx(billed(server))
+        assert (spent(server, "a"), spent(server, "b")) == (first, second)
+        assert spent(server, "c") == 0
+    # Earlier versions did not write whose reply it was, so that it may be anyone's.
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    gc.collect()
+    for line in lines:
+        del line["payee"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for model in ("a", "c"):
+        assert spent(server, model) == pytest.approx(first + second)
+        gc.collect()
+
+
 def test_a_file_of_replies_is_one_process_s(tmp_path):
     file = tmp_path / "replies.jsonl"
     with file.open("ab") as other:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.models import footprint, source
-from cats_jax.models.footprint import GIB, Footprint, Memory, ModelShape, Work
+from cats_jax.models.footprint import GIB, Footprint, Memory, ModelShape, Prompts, Work
 from cats_jax.models.huggingface import sampling
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import WIDTH, CausalModel
@@ -166,22 +166,51 @@ def test_sizes_under_other_names_are_not_guessed(tmp_path):
 def test_tokens_of_a_run():
     work = Work(questions=64, paths=256, steps=40, step_tokens=512, answer_tokens=2048)
     path = 256 + 39 * 512 + 2048
-    assert work.path_tokens(131072, samples=True) == path
-    assert work.cached_tokens(131072, samples=True) == 64 * (256 + 256 * (path - 256))
-    assert work.path_tokens(4096, samples=True) == 4096
-    assert work.cached_tokens(4096, samples=True) == 64 * (256 + 256 * (4096 - 256))
+    assert work.path_tokens(131072) == path
+    assert work.cached_tokens(131072) == 64 * (256 + 256 * (path - 256))
+    assert work.path_tokens(4096) == 4096
+    assert work.cached_tokens(4096) == 64 * (256 + 256 * (4096 - 256))
 
 
-def test_a_policy_has_room_for_the_prompts_of_rewrites_and_a_prm_has_none():
+def test_a_model_has_room_for_the_prompts_that_it_reads():
     usual = Work(questions=2, paths=8, steps=3, step_tokens=100, answer_tokens=400)
-    work = dataclasses.replace(usual, thought_tokens=50, rewriting_tokens=1000)
+    prompts, judged = (Prompts(150, 12), Prompts(1000, 8)), (Prompts(5000, 3),)
+    work = dataclasses.replace(usual, thought_tokens=50, prompts=prompts, prm_prompts=judged)
     rewrite = 256 + 1000 + 50 + 400  # the prompt, a thought and the new answer
-    assert work.path_tokens(131072, samples=True) == rewrite
-    assert work.cached_tokens(131072, samples=True) == 2 * 8 * rewrite
-    assert work.path_tokens(131072, samples=False) == 256 + 2 * 100 + 50 + 400
+    assert work.path_tokens(131072) == rewrite
+    assert work.cached_tokens(131072) == 2 * 8 * rewrite
+    # Many short prompts may need more than few long ones, and a context bounds both.
+    assert work.cached_tokens(900) == 2 * 12 * (256 + 150 + 50 + 400)
+    assert work.cached_tokens(700) == 2 * 12 * 700
+    assert work.of_prms().path_tokens(131072) == 256 + 5000 + 50 + 400
+    plain = dataclasses.replace(work, prm_prompts=()).of_prms()
+    assert plain.path_tokens(131072) == 256 + 2 * 100 + 50 + 400
     # A short prompt of a rewrite leaves a path of many steps the longest.
-    short = dataclasses.replace(usual, rewriting_tokens=150)
-    assert short.path_tokens(131072, samples=True) == 256 + 2 * 100 + 400
+    short = dataclasses.replace(usual, prompts=prompts[:1])
+    assert short.path_tokens(131072) == 256 + 2 * 100 + 400
+    # Without such prompts, the paths of a question need more.
+    assert usual.cached_tokens(131072) == 2 * (256 + 8 * (2 * 100 + 400))
+
+
+def test_long_prompts_take_activations(tmp_path):
+    """Two prompts of a comparison are computed together, or one of them if the batch is small."""
+    shape = _shape(_folder(tmp_path / "m", _QWEN_HALF_B))
+
+    def activations(batch_tokens, **prompts):
+        return footprint.transformers_footprint(
+            "m",
+            shape,
+            Work(questions=1, paths=1, answer_tokens=256, **prompts),
+            samples=True,
+            device="cpu",
+            dtype="bfloat16",
+            batch_tokens=batch_tokens,
+        ).activations
+
+    prompts = {"prompts": (Prompts(4000, 2),)}
+    chunk = shape.chunk_bytes(1, 4256, 4256, "bfloat16")
+    assert activations(1, **prompts) == chunk
+    assert activations(1 << 16, **prompts) == 2 * chunk > 10 * activations(1 << 16)
 
 
 # Measured
@@ -345,7 +374,7 @@ def test_a_bounded_cache_counts_with_its_bound(tmp_path):
 
     free = found()
     assert free.least_cache == 57_344 * (256 + 39 * 512 + 2048)
-    assert free.cache == 57_344 * work.cached_tokens(shape.context, samples=True) > 10_000 * GIB
+    assert free.cache == 57_344 * work.cached_tokens(shape.context) > 10_000 * GIB
     # By default a quarter of what the weights leave.
     shared = found(free=80 * GIB)
     assert shared.cache == (80 * GIB - shared.weights) // 4

@@ -152,6 +152,7 @@ def test_rows_that_cannot_be_scored_are_left_out_and_named(tmp_path, capsys):
         (["rows.jsonl", "--prms", "exact", "exact"], "PRM 'exact' stands twice among x, exact"),
         (["rows.jsonl", "--prms", "exact", "--batch-tokens", "0"], "--batch-tokens=0: must be"),
         (["rows.jsonl", "--prms", "a", "b", "--backend", "http://x"], "has one PRM: name it alone"),
+        (["rows.jsonl", "--prms", "a", "b", "--backend", "auto"], "PRM folder 'a' does not exist"),
         (["rows.jsonl", "--by", "set"], "rows.jsonl:1: column 'set', by which"),
         (["plain.jsonl"], 'plain.jsonl:1: the rows have no "scores": name PRMs to score them by'),
         (["broken.jsonl", "--prms", "exact"], "broken.jsonl:1: labels[0]=2: must be 1"),

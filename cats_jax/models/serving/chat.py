@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...errors import BadInputError, GeneratorContractError
+from ...errors import BadInputError, GeneratorContractError, RunWarning
 from ...protocols import (
     Answer,
     AnswerGeneration,
@@ -203,6 +203,7 @@ class ChatPolicy:
             f"{request.question.id!r} with temperature {request.temperature:g} and different seeds "
             f"are equal: {self.name!r} may be sampled greedily there, and then votes and search "
             "are of no use; transformers serve needs do_sample: true in generation_config.json",
+            RunWarning,
             stacklevel=2,
         )
 

@@ -75,7 +75,7 @@ class ChatEndpoint(Server):
     Args:
         url: address of the endpoint, with or without "/v1".
         model: name of the model there.
-        price, max_cost: see `Spending`; the cost includes that of all replies in `replies`.
+        price, max_cost: see `Spending`; the cost includes that of the model's replies in `replies`.
         max_requests_per_minute: see `Pace`.
         replies: file of replies, see `Replies`; None: they are not kept.
         server: `api_key_env`, `concurrency`, `timeout` and `patience` of the `Server`.
@@ -99,7 +99,8 @@ class ChatEndpoint(Server):
         self._spending = Spending(f"server {self.url}", price, max_cost)
         self._pace = Pace(max_requests_per_minute)
         self._replies = None if replies is None else kept_replies(replies)
-        for reply in () if self._replies is None else self._replies.all():
+        self._payee = _digest([self.url, self.model])
+        for reply in () if self._replies is None else self._replies.paid_to(self._payee):
             self._spending.spent += self.cost(reply)
 
     def cost(self, reply: ChatReply) -> float:
@@ -122,15 +123,13 @@ class ChatEndpoint(Server):
             BadInputError: the endpoint refuses the request (`RefusedError`), or is of another kind.
             RunStoppedError: the endpoint gave no good reply for too long, or `max_cost` is reached.
         """
-        key = hashlib.sha256(
-            json.dumps([self.url, self.model, body], sort_keys=True).encode()
-        ).hexdigest()
+        key = _digest([self.url, self.model, body])
         known = None if self._replies is None else self._replies.get(key)
         if known is not None:
             return known
         found = self._post(_PATH, body, self._read, _WANTED, asked_at)
         if self._replies is not None:
-            self._replies.add(key, found)
+            self._replies.add(key, found, self._payee)
         return found
 
     def _check(self, model: str | None, context: int) -> str:
@@ -188,7 +187,8 @@ class Replies:
 
     A run that was stopped thus continues with all replies that were paid for, and a repeated run
     gives the same samples. A digest of address, model and body, which includes the seed, identifies
-    a request.
+    a request. A digest of address and model, the payee, says who was paid; lines of earlier
+    versions have none.
 
     Raises:
         BadInputError: the file can't be read or written.
@@ -198,6 +198,7 @@ class Replies:
         self._path = path
         self._lock = threading.Lock()
         self._known: dict[str, ChatReply] = {}
+        self._payees: dict[str, str | None] = {}
         try:
             self._file = open_to_append(path)
             # Closed, and unlocked, when nothing refers to this object any more.
@@ -235,24 +236,27 @@ class Replies:
         samples = tuple((str(text), str(finish)) for text, finish in entry["samples"])
         if not samples or not all(finish in _ENDS for _, finish in samples):
             raise ValueError("a sample is broken")
-        self._known[str(entry["key"])] = ChatReply(samples, *map(_count, counts))
+        key, payee = str(entry["key"]), entry.get("payee")
+        self._known[key] = ChatReply(samples, *map(_count, counts))
+        self._payees[key] = None if payee is None else str(payee)
 
     def get(self, key: str) -> ChatReply | None:
         """The reply to a request, or None."""
         return self._known.get(key)
 
-    def all(self) -> Iterable[ChatReply]:
-        """All replies."""
-        return self._known.values()
+    def paid_to(self, payee: str) -> list[ChatReply]:
+        """The replies of one model, and those that may be its own."""
+        return [reply for key, reply in self._known.items() if self._payees[key] in (payee, None)]
 
-    def add(self, key: str, reply: ChatReply) -> None:
-        """Keep a reply.
+    def add(self, key: str, reply: ChatReply, payee: str) -> None:
+        """Keep a reply of the model `payee`.
 
         Raises:
             RunStoppedError: the file can't be written any more.
         """
-        line = json.dumps({"key": key, **reply._asdict()}).encode() + b"\n"
+        line = json.dumps({"key": key, "payee": payee, **reply._asdict()}).encode() + b"\n"
         with self._lock:
+            self._payees[key] = payee
             self._known[key] = reply
             try:
                 append(self._file, line)
@@ -270,6 +274,11 @@ def kept_replies(path: str) -> Replies:
     if found is None:
         _OPEN[real] = found = Replies(pathlib.Path(path))
     return found
+
+
+def _digest(value: Any) -> str:
+    """SHA-256 of a value as JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:

@@ -1,0 +1,75 @@
+"""How `solve` loads its models: as other commands do, with a server of its own for the PRM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInputError
+from ..specs.models import PAID_KEYS
+from .model_options import ModelOptions
+
+_OF_ENDPOINTS = ("backend", "served_name", "api_key_env", *PAID_KEYS)
+"""Settings of a server, which the policy and the PRM do not share if one of them is remote."""
+
+
+@dataclass(frozen=True)
+class SolveOptions(ModelOptions):
+    """How policy and PRM are loaded.
+
+    Attributes:
+        prm_backend: address of the PRM's own server, or of the chat endpoint of --prm chat-judge.
+            The options above are then the policy's alone, and the next ones are the PRM's.
+        prm_served_name: which of the models there is meant.
+        prm_api_key_env: name of the environment variable that holds the API key.
+        prm_price: prices of a million tokens that the judge's endpoint reads, and of a million that
+            it writes.
+        prm_max_cost: largest cost of all requests to the judge, in the unit of the prices.
+        prm_max_requests_per_minute: largest number of requests to the judge in a minute.
+        prm_replies: file of the judge's replies.
+    """
+
+    prm_backend: str | None = None
+    prm_served_name: str | None = None
+    prm_api_key_env: str | None = None
+    prm_price: tuple[float, float] | None = None
+    prm_max_cost: float | None = None
+    prm_max_requests_per_minute: float | None = None
+    prm_replies: str | None = None
+
+    def of_each(self, *, chat: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The settings of the policy and of the PRM, which share them unless one is remote.
+
+        Args:
+            chat: whether the policy is a model of a chat endpoint.
+
+        Raises:
+            BadInputError: an option is out of its range, or is for a server without an address.
+        """
+        shared, server = self.settings(), self._prm_server()
+        policy = prm = shared
+        if chat:
+            policy = {"chat": True, **_of_endpoint(shared)}
+            prm = {name: value for name, value in shared.items() if name not in _OF_ENDPOINTS}
+        return policy, prm if server is None else _of_endpoint(server.settings())
+
+    def given_for_each(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As `of_each`, without the settings of a model for which no option was given."""
+        policy, prm = self.of_each()
+        shared = any(not option.startswith("--prm-") for option in self.given())
+        return policy if shared else {}, prm if shared or self.prm_backend is not None else {}
+
+    def _prm_server(self) -> ModelOptions | None:
+        """The options of the PRM's own server; None without one."""
+        given = {name: getattr(self, f"prm_{name}") for name in _OF_ENDPOINTS}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and "backend" not in given:
+            option = next(iter(given)).replace("_", "-")
+            raise BadInputError(
+                f"--prm-{option}: is for a PRM on a server of its own: give --prm-backend, too"
+            )
+        return ModelOptions(**given) if given else None
+
+
+def _of_endpoint(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in _OF_ENDPOINTS}

@@ -1,0 +1,39 @@
+"""The prompts that a strategy has beside the question: those of its rewrites and comparisons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import search
+
+from .comparing import ComparisonPrompt, load_comparison
+from .rewriting import Rewriting, load_rewriting
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyPrompts:
+    """Prompts as they were read; None without rewrites or comparisons.
+
+    A file may change while a run or a server uses it, so it is read once.
+    """
+
+    rewriting: Rewriting | None = None
+    comparison: ComparisonPrompt | None = None
+
+    def by_kind(self) -> dict[str, Rewriting | ComparisonPrompt]:
+        """The prompts that there are, by "rewriting" or "comparison"."""
+        kinds = {"rewriting": self.rewriting, "comparison": self.comparison}
+        return {kind: prompt for kind, prompt in kinds.items() if prompt is not None}
+
+
+def load_strategy_prompts(strategy: search.Strategy) -> StrategyPrompts:
+    """The prompts of a strategy.
+
+    Raises:
+        BadInputError: an unknown name, or a file that is not a prompt of its kind.
+    """
+    rewriting, comparison = strategy.rewriting, strategy.comparison
+    return StrategyPrompts(
+        None if rewriting is None else load_rewriting(rewriting),
+        None if comparison is None else load_comparison(comparison.prompt),
+    )
