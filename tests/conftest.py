@@ -1,5 +1,6 @@
 """What every test runs under: types checked, JAX strict, and in CI no test skipped."""
 
+import gc
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -51,6 +52,16 @@ hypothesis.settings.load_profile("ci" if IN_CI else "local")
 def key() -> jax.Array:
     """A typed random key, the same in every test."""
     return jax.random.key(0)
+
+
+def pytest_collection_finish() -> None:
+    """Let Python look for garbage rarely, and not among what all tests import.
+
+    JAX makes objects by the thousand when it traces, and few of them are garbage.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.fixture(scope="module", autouse=True)

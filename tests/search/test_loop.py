@@ -26,8 +26,7 @@ def run_everywhere(name: str, case: script.Case) -> None:
     memory = programs.first_memory(state)
     ticks = script.run_oracle(rules, case, exact)
     for index, expected in enumerate(ticks):
-        plan_key, _ = search.tick_keys(case.key, index)
-        plan = programs.plan(params, plan_key, state)
+        plan = programs.plan(params, script.plan_key(case.seed, index), state)
         expansion = script.host_expand(case, index, plan.request, exact)
         before = state
         state, memory, record = jax.device_get(programs.commit(memory, state, plan, expansion))
@@ -71,7 +70,7 @@ def test_the_promise_of_a_phase_changes_nothing(name):
     memory = programs.first_memory(state)
     phases = []
     for index in range(strategy.num_phases * case.max_depth):
-        plan_key, _ = search.tick_keys(case.key, index)
+        plan_key = script.plan_key(case.seed, index)
         planned = programs.plan(params, plan_key, state)
         expansion = script.host_expand(case, index, planned.request, False)
         after, memory, record = programs.commit(memory, state, planned, expansion)

@@ -121,7 +121,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @functools.cache
-def script(case: Case, capacity: int = CAPACITY, exact: bool = True) -> Script:
+def script(case: Case, capacity: int, exact: bool) -> Script:
     """The tables of a case, padded to `capacity` rows.
 
     Scores are multiples of 1/8, so that float32 and Python agree on every comparison; with
@@ -243,7 +243,7 @@ def host_expand(
     case: Case, tick: int, request: search.Request, exact: bool = True
 ) -> search.Expansion:
     """What a bridge would do: read the request as numpy, answer row by row, fill up the rest."""
-    table = script(case, exact=exact)
+    table = script(case, CAPACITY, exact)
     to_end, ids = np.asarray(request.to_end), np.asarray(request.embedding["id"])
     latents = np.asarray(request.embedding["latent"])
     out = search.Expansion(
@@ -287,7 +287,7 @@ def host_expand(
 
 def world(case: Case, exact: bool = True) -> oracle.World:
     """The script as plain Python functions."""
-    table = jax.tree.map(lambda leaf: leaf.tolist(), script(case, exact=exact))
+    table = jax.tree.map(lambda leaf: leaf.tolist(), script(case, CAPACITY, exact))
 
     def child(tick: int, row: int, parent: dict[str, Any], to_end: bool) -> dict[str, Any]:
         done = table.done[tick][row] or (to_end and table.obeys[tick][row])
@@ -318,23 +318,40 @@ def world(case: Case, exact: bool = True) -> oracle.World:
             index = (index + 1) % len(legal)
         return index, -(1 + index) / 8
 
-    def offset(tick: int) -> float:
-        plan_key, _ = search.tick_keys(case.key, tick)
-        return float(jax.random.uniform(plan_key, (), jnp.float32))
-
-    def uniforms(tick: int, number: int) -> list[float]:
-        plan_key, _ = search.tick_keys(case.key, tick)
-        draw, _ = jax.random.split(plan_key)
-        keys = [jax.random.fold_in(draw, index) for index in range(number)]
-        return [float(jax.random.uniform(key, (), jnp.float32)) for key in keys]
-
-    def uniform(tick: int) -> float:
-        _, drawing = jax.random.split(search.tick_keys(case.key, tick)[0])
-        return float(jax.random.uniform(drawing, (), jnp.float32))
-
     return oracle.World(
-        child=child, action=action, offset=offset, uniforms=uniforms, uniform=uniform
+        child=child,
+        action=action,
+        offset=functools.partial(_offset, case.seed),
+        uniforms=functools.partial(_uniforms, case.seed),
+        uniform=functools.partial(_uniform, case.seed),
     )
+
+
+# Strategies replay the same cases, so that what is drawn for one is drawn for all.
+
+
+@functools.cache
+def plan_key(seed: int, tick: int) -> jax.Array:
+    """Key of a tick's plan in the search of that seed."""
+    return search.tick_keys(jax.random.key(seed), tick)[0]
+
+
+@functools.cache
+def _offset(seed: int, tick: int) -> float:
+    return float(jax.random.uniform(plan_key(seed, tick), (), jnp.float32))
+
+
+@functools.cache
+def _uniforms(seed: int, tick: int, number: int) -> list[float]:
+    draw, _ = jax.random.split(plan_key(seed, tick))
+    keys = [jax.random.fold_in(draw, index) for index in range(number)]
+    return [float(jax.random.uniform(key, (), jnp.float32)) for key in keys]
+
+
+@functools.cache
+def _uniform(seed: int, tick: int) -> float:
+    _, drawing = jax.random.split(plan_key(seed, tick))
+    return float(jax.random.uniform(drawing, (), jnp.float32))
 
 
 # The strategies, each beside the oracle's rules for it
@@ -563,20 +580,29 @@ def jit_once(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def first_state(
-    strategy: search.Strategy, case: Case, capacity: int = CAPACITY, **options: Any
+    strategy: search.Strategy,
+    case: Case,
+    capacity: int = CAPACITY,
+    frontier_capacity: int | None = None,
 ) -> search.SearchState:
-    """`search.init` for a case."""
-    return search.init(
+    """`search.init` for a case, compiled: its hundred small operations take longer one by one."""
+    return _init_of(strategy, capacity, frontier_capacity)(
         ROOT,
-        strategy=strategy,
         num_candidates=case.num_candidates,
         width=case.width,
         max_depth=case.max_depth,
         budget=case.budget,
         context=case.context,
-        capacity=capacity,
-        depth_capacity=DEPTH_CAPACITY,
-        **options,
+    )
+
+
+@functools.cache
+def _init_of(
+    strategy: search.Strategy, capacity: int, frontier_capacity: int | None
+) -> Callable[..., search.SearchState]:
+    sizes = {"capacity": capacity, "frontier_capacity": frontier_capacity}
+    return jax.jit(
+        functools.partial(search.init, strategy=strategy, depth_capacity=DEPTH_CAPACITY, **sizes)
     )
 
 
@@ -840,6 +866,8 @@ def assert_equal(name: str, actual: Any, expected: Any) -> None:
     """Whole numbers and truth values equal, floats to 1e-6."""
     actual = np.asarray(actual)
     expected = np.asarray(expected, actual.dtype)
+    if np.array_equal(actual, expected):
+        return  # what NumPy's own assertions take ten times as long to say
     if actual.dtype.kind == "f":
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6, err_msg=name)
     else:
