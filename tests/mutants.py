@@ -856,7 +856,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "(seconds := manifest['config'].get('max_seconds')) == 0",
         "tests/reporting/test_certified_configurations.py -k can_not_certify"),
     Mutant("a certificate says which server gets the question",
-        "cats_jax/commands/solve.py:_certified_models", "key not in changed", "key not in model",
+        "cats_jax/commands/solve_recipe.py:_certified_models", "key not in changed", "key not in model",
         "tests/commands/test_solve.py -k where_questions_go"),
     Mutant("a divergence pushes weights away from the prior",
         "studies/world/results/linear_heads.py:gibbs_bound",
