@@ -63,11 +63,12 @@ def report(
         quantile: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
-    from ..reporting.certificates import held_out_run
+    from ..reporting.certificates import certified_answers, held_out_run
     from ..reporting.drawing import file_name
+    from ..reporting.printing import show_sheet
     from ..reporting.run_report import show_overview
     from ..reporting.selection import Selection, select_runs
-    from ..reporting.sheet_files import output_folder
+    from ..reporting.sheet_files import output_folder, write_sheets
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs
     from .terminal import make_console
@@ -97,9 +98,13 @@ def report(
     if paper:
         sheets += _show_paper(console, merged_runs)
     if reference is not None:
-        sheets += _show_certified(console, found, reference, quantile)
+        for run in found:
+            sheets.append(certified_answers(run, reference, quantile))
+            show_sheet(console, sheets[-1])
     if folder is not None:
-        _write(console, sheets, figures, folder)
+        written = write_sheets(sheets, folder)
+        counts = f"{len(written)} files of tables and {len(figures)} of figures"
+        console.print(f"{counts}: {folder}", markup=False, soft_wrap=True)
     elif not all(any(merged is run for run in whole) for merged in merged_runs):
         console.print("figures of filtered or merged runs: give --output FOLDER", soft_wrap=True)
     for reason in skipped:
@@ -174,29 +179,6 @@ def _show_paper(console: Console, runs: Sequence[Run]) -> list[Sheet]:
     if not sheets:
         console.print(f"{nothing_found(runs)}\n", markup=False, soft_wrap=True)
     return sheets
-
-
-def _show_certified(
-    console: Console, runs: Sequence[Run], reference: Run, quantile: float
-) -> list[Sheet]:
-    from ..reporting.certificates import certified_answers
-    from ..reporting.printing import show_sheet
-
-    sheets = []
-    for run in runs:
-        sheets.append(certified_answers(run, reference, quantile))
-        show_sheet(console, sheets[-1])
-    return sheets
-
-
-def _write(
-    console: Console, sheets: list[Sheet], figures: list[pathlib.Path], folder: pathlib.Path
-) -> None:
-    from ..reporting.sheet_files import write_sheets
-
-    written = write_sheets(sheets, folder)
-    counts = f"{len(written)} files of tables and {len(figures)} of figures"
-    console.print(f"{counts}: {folder}", markup=False, soft_wrap=True)
 
 
 def _validation(folders: tuple[pathlib.Path, ...], selection: Selection) -> Run:
