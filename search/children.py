@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +44,11 @@ def with_capacity(expand: Callable[..., Expansion], capacity: int) -> Callable[.
     """
     if capacity < 1:
         raise ValueError(f"capacity must be >= 1, got {capacity}")
-    return functools.partial(expand, capacity=capacity)
+
+    def expand_fn(params: Any, key: jax.Array, request: Request) -> Expansion:
+        return expand(params, key, request, capacity=capacity)
+
+    return expand_fn
 
 
 def asked_rows(
