@@ -72,18 +72,7 @@ def make_episodes(
     """
     config: search.cats.CatsConfig = strategy.config
     recorder = episode_recorder(config.reward.discount, config.cost_unit)
-
-    def begin(task: search.Task, size: Any, price: Any, rate: Any) -> search.SearchState:
-        return search.init(
-            task.root,
-            strategy=strategy,
-            num_candidates=size,
-            max_depth=task.max_depth,
-            context=task.context._replace(price=price, prm_token_cost=rate),
-            capacity=capacity,
-            frontier_capacity=strategy.width(capacity),
-            depth_capacity=max_depth,
-        )
+    start_of = functools.partial(begin, strategy=strategy, max_depth=max_depth, capacity=capacity)
 
     def play(
         params: Any,
@@ -100,7 +89,7 @@ def make_episodes(
         )
         tasks = environment.reset_many(tables, reset_keys)
         # The tasks' params stay outside of the vmap: they may share big tables.
-        start = jax.vmap(begin)(tasks._replace(params=()), sizes, prices, rates)
+        start = jax.vmap(start_of)(tasks._replace(params=()), sizes, prices, rates)
         end, ticks = search.play(
             params,
             tasks.params,
@@ -120,6 +109,39 @@ def make_episodes(
         return episodes_of(played, terminal_weight, len(config.actions))
 
     return play
+
+
+def begin(
+    task: search.Task,
+    size: Any,
+    price: Any,
+    rate: Any,
+    *,
+    strategy: search.Strategy,
+    max_depth: int,
+    capacity: int,
+) -> search.SearchState:
+    """The state of a task before its first tick.
+
+    Args:
+        task: question of an environment or of a step bank.
+        size: N, in 1..capacity.
+        price: price of a unit of cost.
+        rate: cost of a PRM token relative to a policy token.
+        strategy: strategy of the search; static.
+        max_depth: upper bound of the tasks' `max_depth`; static.
+        capacity: rows of the pool; static.
+    """
+    return search.init(
+        task.root,
+        strategy=strategy,
+        num_candidates=size,
+        max_depth=task.max_depth,
+        context=task.context._replace(price=price, prm_token_cost=rate),
+        capacity=capacity,
+        frontier_capacity=strategy.width(capacity),
+        depth_capacity=max_depth,
+    )
 
 
 def search_keys(keys: jax.Array, rollouts: int) -> tuple[jax.Array, jax.Array]:

@@ -78,12 +78,9 @@ def path_returns(
         weights = jnp.where(emits, 1.0, jnp.where(waits, weights, 0.0))
         return (sums, weights), jnp.where(emits, target[-1], 0.0)
 
-    def scan_over(episode: Episode) -> jax.Array:
-        ticks = episode.replace(price=None, bonus=None)
-        start = (jnp.zeros((num_kept, slots), jnp.float32), jnp.zeros((slots,), jnp.float32))
-        return lax.scan(backwards, start, (ticks, values), reverse=True)[1]
-
-    into_decisions = scan_over(episode)  # [D, S]
+    ticks = episode.replace(price=None, bonus=None)
+    start = (jnp.zeros((num_kept, slots), jnp.float32), jnp.zeros((slots,), jnp.float32))
+    _, into_decisions = lax.scan(backwards, start, (ticks, values), reverse=True)  # [D, S]
     ends = episode.transition.reward_t[:, slots:] + episode.bonus
     targets = jnp.concatenate([into_decisions, ends], axis=1)
     transition = episode.transition

@@ -46,6 +46,14 @@ def answer_weighted(
     return weighted_vote(weights, finished.answer, finished.valid)
 
 
+def answer_by_weight(
+    params: Any, finished: Paths, context: Context, aggregation: Aggregation
+) -> Int[Array, ""]:
+    """The first path with the winning answer; a path's vote is its weight."""
+    del params, context, aggregation
+    return weighted_vote(finished.weight, finished.answer, finished.valid)
+
+
 ANSWER_RULES: Mapping[str, AnswerRule] = MappingProxyType(
     {"best": answer_best, "majority": answer_majority, "weighted": answer_weighted}
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -33,6 +34,21 @@ def children_of(
     parent = jnp.cumsum(steps[:capacity], dtype=jnp.int32)
     granted = jnp.arange(capacity, dtype=jnp.int32) < ends[-1]
     return jnp.where(granted, parent, 0), granted
+
+
+def with_capacity(expand: Callable[..., Expansion], capacity: int) -> Callable[..., Expansion]:
+    """`expand(params, key, request, capacity=capacity)` as an expand function.
+
+    Raises:
+        ValueError: capacity < 1.
+    """
+    if capacity < 1:
+        raise ValueError(f"capacity must be >= 1, got {capacity}")
+
+    def expand_fn(params: Any, key: jax.Array, request: Request) -> Expansion:
+        return expand(params, key, request, capacity=capacity)
+
+    return expand_fn
 
 
 def asked_rows(

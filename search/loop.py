@@ -164,6 +164,36 @@ def play(
     Returns:
         The final states, and the records stacked `[steps, num_phases, B, ...]`.
     """
+    one_step = _make_step(params, expand_params, keys, strategy, expand_fn, expand_axes, recorder)
+
+    def step_unless_ended(carry: tuple[SearchState, Any], step: jax.Array) -> Any:
+        nothing = jax.eval_shape(lambda: one_step(carry, step)[1])
+        return lax.cond(
+            jnp.all(jax.vmap(is_terminal)(carry[0])),
+            lambda: (carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)),
+            lambda: one_step(carry, step),
+        )
+
+    start = (states, jax.vmap(recorder.init)(states))
+    steps = jnp.arange(num_steps(states, strategy), dtype=jnp.int32)
+    (final, _), records = lax.scan(step_unless_ended, start, steps)
+    return final, records
+
+
+def _make_step(
+    params: Any,
+    expand_params: Any,
+    keys: Key[Array, " B"],
+    strategy: Strategy,
+    expand_fn: ExpandFn,
+    expand_axes: Any,
+    recorder: Recorder,
+) -> Callable[[tuple[SearchState, Any], jax.Array], tuple[Any, Any]]:
+    """All ticks of a reasoning step of a batch; the arguments are those of `play`.
+
+    Returns:
+        `((states, memories), step) -> ((states, memories), records)`.
+    """
 
     def one_tick(carry: tuple[SearchState, Any], index: jax.Array, base_phase: bool | None) -> Any:
         def advance(expand_params: Any, key: jax.Array, state: SearchState, memory: Any) -> Any:
@@ -198,18 +228,7 @@ def play(
             lambda one, more: jnp.concatenate([one[None], more]), base, later
         )
 
-    def step_unless_ended(carry: tuple[SearchState, Any], step: jax.Array) -> Any:
-        nothing = jax.eval_shape(lambda: one_step(carry, step)[1])
-        return lax.cond(
-            jnp.all(jax.vmap(is_terminal)(carry[0])),
-            lambda: (carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)),
-            lambda: one_step(carry, step),
-        )
-
-    start = (states, jax.vmap(recorder.init)(states))
-    steps = jnp.arange(num_steps(states, strategy), dtype=jnp.int32)
-    (final, _), records = lax.scan(step_unless_ended, start, steps)
-    return final, records
+    return one_step
 
 
 def tick(

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .types import Paths
+from .aggregations import Aggregation, path_keys
+from .types import Paths, SearchState
 
 _FUSED = 32
 """Longest reduction that XLA's CPU compiler fuses with its input."""
@@ -55,6 +56,31 @@ def retain(
 ) -> Bool[Array, " N"]:
     """Mark the best `num_retain[parent]` valid rows of each parent (ties: lower row)."""
     return valid & (segment_ranks(scores, parent, valid) < num_retain[parent])
+
+
+def prune_all(
+    state: SearchState,
+    aggregation: Aggregation,
+    takes_part: Bool[Array, " S"],
+    num_kept: Callable[[Int[Array, ""]], Int[Array, ""]],
+) -> tuple[Bool[Array, " S"], Bool[Array, " N"]]:
+    """Mark the best among the children of a step and the finished paths that take part.
+
+    Args:
+        state: at the end of a step.
+        aggregation: path score by which they are ranked.
+        takes_part: finished paths that are ranked.
+        num_kept: from the number of ranked paths to the number that is marked.
+
+    Returns:
+        The finished paths and the children that are marked.
+    """
+    finished, pool = state.finished, state.pool
+    ranked = jnp.concatenate([finished.valid & takes_part, pool.valid])
+    keys = jnp.concatenate([path_keys(finished, aggregation), path_keys(pool, aggregation)])
+    kept = prune(keys, ranked, num_kept(jnp.sum(ranked, dtype=jnp.int32)))
+    old, new = jnp.split(kept, [finished.valid.shape[0]])
+    return old, new
 
 
 def prune(

@@ -18,6 +18,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .state import take
+from .types import Paths
+
 Resampling = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """`(key, mass, total) -> copies`."""
 
@@ -63,6 +66,18 @@ def residual(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) ->
     # Without remainders nothing is drawn: any masses with a positive sum will do.
     rest = jnp.where(jnp.sum(rest) > 0, rest, mass)
     return copies + multinomial(key, rest, left)
+
+
+def drawn(paths: Paths, copies: Int[Array, " S"]) -> Paths:
+    """Each path as often as `copies` says, in the order of the rows; there are S at most."""
+    rows = jnp.arange(copies.shape[0], dtype=jnp.int32)
+    repeated = jnp.repeat(rows, copies, total_repeat_length=rows.shape[0])
+    return take(paths, repeated).replace(valid=rows < jnp.sum(copies))
+
+
+def or_equal(log_weights: Float[Array, " N"]) -> Float[Array, " N"]:
+    """The log-weights; equal ones if there is no particle, as after the end of a search."""
+    return jnp.where(jnp.isfinite(jnp.max(log_weights)), log_weights, 0.0)
 
 
 SCHEMES: Mapping[str, Resampling] = MappingProxyType(

@@ -72,31 +72,19 @@ def init(
     _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
     _check_range("width", width, frontier_capacity, "the frontier's capacity")
     _check_range("max_depth", max_depth, depth_capacity, "the depth capacity")
-    if isinstance(width, int) and isinstance(num_candidates, int) and width > num_candidates:
-        raise ValueError(f"width must be at most num_candidates: {width} > {num_candidates}")
-    if isinstance(budget, int) and budget < 0:
-        raise ValueError(f"budget must be >= 0, got {budget}")
-    if budget is None:
-        budget = num_candidates * max_depth
+    _check_limits(num_candidates, width, budget)
 
     read = {"certain": strategy.certainty is not None, "with_vectors": strategy.needs_vectors}
     empty_frontier = empty_paths(frontier_capacity, depth_capacity, root, **read)
-    frontier = empty_frontier.replace(
-        valid=empty_frontier.valid.at[0].set(True),
-        weight=empty_frontier.weight.at[0].set(1.0),
-        embedding=jax.tree.map(
-            lambda rows, leaf: rows.at[0].set(leaf), empty_frontier.embedding, root
-        ),
-    )
     state = SearchState(
-        frontier=frontier,
+        frontier=_with_question(empty_frontier, root),
         pool=empty_paths(capacity, depth_capacity, root, **read),
         finished=empty_frontier,
         num_candidates=_int32(num_candidates),
         width=_int32(width),
         max_depth=_int32(max_depth),
         max_steps=_int32(strategy.num_steps(num_candidates, max_depth)),
-        budget=_int32(budget),
+        budget=_int32(num_candidates * max_depth if budget is None else budget),
         spent=_int32(0),
         used=_int32(0),
         step=_int32(0),
@@ -170,6 +158,32 @@ def empty_paths(
     )
 
 
+def blank_like(paths: Paths, capacity: int | None = None) -> Paths:
+    """Padding with the fields of `paths`: `capacity` rows, or as many, that are not valid."""
+    rows, depth_capacity = paths.step_scores.shape
+    return empty_paths(
+        rows if capacity is None else capacity,
+        depth_capacity,
+        jax.tree.map(lambda leaf: leaf[0], paths.embedding),
+        certain=paths.certainty is not None,
+        with_vectors=paths.vector is not None,
+    )
+
+
+def question_of(state: SearchState) -> Paths:
+    """The path without steps of a search that has not begun, [1]."""
+    return take(state.frontier, jnp.zeros((1,), jnp.int32))
+
+
+def growing(state: SearchState) -> Bool[Array, " N"]:
+    """The children of the step whose paths may grow further.
+
+    A path may be unfinished although its last step was to end the answer.
+    """
+    pool = state.pool
+    return pool.valid & ~pool.done & (pool.depth < state.max_depth)
+
+
 def with_newest_scores(
     paths: Paths, marked: Bool[Array, " N"], scores: Float[Array, " N"]
 ) -> Paths:
@@ -214,6 +228,11 @@ def take(rows: Any, index: Int[Array, " N"]) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], rows)
 
 
+def join(first: Any, second: Any) -> Any:
+    """The rows of two pytrees of equal structure, those of `first` before those of `second`."""
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
+
+
 def where_rows(condition: Bool[Array, " N"], on_true: Any, on_false: Any) -> Any:
     """Row-wise `jnp.where` over two pytrees of equal structure."""
 
@@ -225,6 +244,23 @@ def where_rows(condition: Bool[Array, " N"], on_true: Any, on_false: Any) -> Any
 
 def _int32(value: int | jax.Array) -> jax.Array:
     return jnp.asarray(value, jnp.int32)
+
+
+def _with_question(paths: Paths, root: Any) -> Paths:
+    """The paths, with the path without steps in row 0."""
+    return paths.replace(
+        valid=paths.valid.at[0].set(True),
+        weight=paths.weight.at[0].set(1.0),
+        embedding=jax.tree.map(lambda rows, leaf: rows.at[0].set(leaf), paths.embedding, root),
+    )
+
+
+def _check_limits(num_candidates: Any, width: Any, budget: Any) -> None:
+    """Check those that are concrete."""
+    if isinstance(width, int) and isinstance(num_candidates, int) and width > num_candidates:
+        raise ValueError(f"width must be at most num_candidates: {width} > {num_candidates}")
+    if isinstance(budget, int) and budget < 0:
+        raise ValueError(f"budget must be >= 0, got {budget}")
 
 
 def _check_range(name: str, value: int | jax.Array, upper: int, what: str) -> None:

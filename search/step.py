@@ -23,10 +23,10 @@ from .interface import Strategy
 from .ranking import prune
 from .shapes import check_expansion_shapes, check_memory, check_planned, check_request
 from .state import (
+    blank_like,
     candidates_left,
     compact,
     count,
-    empty_paths,
     is_terminal,
     pack,
     select,
@@ -230,8 +230,8 @@ def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[
     kept = prune(path_keys(paths, strategy.aggregation), marked, free)
     finishes, grows = kept & paths.done, kept & ~paths.done
     stepped = state.replace(
-        frontier=compact(paths, grows, _blank_like(state.frontier)),
-        pool=_blank_like(state.pool),
+        frontier=compact(paths, grows, blank_like(state.frontier)),
+        pool=blank_like(state.pool),
         finished=compact(paths, finishes, state.finished),
         used=jnp.int32(0),
         step=state.step + 1,
@@ -241,15 +241,3 @@ def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[
     ends = finishes | (grows & is_terminal(stepped))
     row, is_row = pack(ends, state.frontier.valid.shape[0])
     return stepped, jnp.where(is_row, paths.parent[row], -1)
-
-
-def _blank_like(paths: Paths) -> Paths:
-    capacity, depth_capacity = paths.step_scores.shape
-    root = jax.tree.map(lambda leaf: leaf[0], paths.embedding)
-    return empty_paths(
-        capacity,
-        depth_capacity,
-        root,
-        certain=paths.certainty is not None,
-        with_vectors=paths.vector is not None,
-    )

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
 import tyro
 
 from ..batch.ray_options import IN_THIS_PROCESS, RayOptions
 from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..batch.planning import Plan
+    from ..batch.recipes import Changes
+    from ..evaluation.wall_times import WallTimes
+    from ..runs.folder import Run
+    from ..specs.recipe import Recipe
 
 
 def evaluate(
@@ -69,40 +79,30 @@ def evaluate(
             that of the strategy of this label, at its largest N.
         delta: largest probability that the decision of --until-certified is false; default: 0.05.
     """
-    from ..batch.claims import accuracy_claim, write_certificate
+    from ..batch.claims import accuracy_claim
     from ..batch.planning import plan_run
-    from ..batch.recipes import Changes, read_recipe
-    from ..batch.running import run_plan
+    from ..batch.recipes import Changes
     from ..models.source import ModelFolders
-    from ..reporting.anytime_certificates import anytime_sheet
-    from ..reporting.certificates import certified_answers, held_out_run
-    from ..reporting.printing import show_sheet, show_table
-    from ..reporting.run_report import has_failed_group, show_run
+    from ..reporting.certificates import held_out_run
+    from ..reporting.printing import show_table
+    from ..reporting.run_report import has_failed_group
     from ..reporting.run_tables import timing_table
-    from ..specs.calibrations import MissingCalibrationError
     from ..specs.functions import function_lines
-    from .dry_run import show_bounds, show_times
-    from .progress import ProgressBars
-    from .terminal import make_console, say
+    from .terminal import make_console
 
     if measure and not dry_run:
         raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
     searching.check()
     claim = accuracy_claim(until_certified, delta, against, searching)
     changes = Changes(strategies, num_candidates, prms, seeds, questions, in_flight)
-    missing: list[str] = []
-    try:
-        loaded = read_recipe(recipe, changes)
-    except MissingCalibrationError as error:
-        if not dry_run:
-            raise
-        missing = [str(error)]
-        loaded = read_recipe(recipe, changes, calibrated=False)
+    loaded, missing = _read(recipe, changes, dry_run=dry_run)
     console = make_console()
     for line in function_lines(loaded.strategies, loaded.policy, loaded.prms, allowed=functions):
         console.print(line, markup=False, soft_wrap=True)
     models = ModelFolders()
     if dry_run:
+        from .dry_run import show_bounds, show_times
+
         show_bounds(console, loaded, models, missing)
         if measure:
             show_times(console, loaded, models)
@@ -111,21 +111,57 @@ def evaluate(
     plan = plan_run(
         loaded, models, output, searching=searching, bank=bank, claim=claim, resume=resume
     )
+    run, times = _run(console, plan, wandb, keep_going=keep_going)
+    certified = _show(console, plan, run, reference, quantile)
+    if timings and times.searching > 0:
+        show_table(console, timing_table(times))
+    console.print(f"run folder: {plan.folder}", markup=False, soft_wrap=True)
+    return int(has_failed_group(run) or not certified)
+
+
+def _read(recipe: pathlib.Path, changes: Changes, *, dry_run: bool) -> tuple[Recipe, list[str]]:
+    """The recipe, and for a dry run the calibrations that are missing."""
+    from ..batch.recipes import read_recipe
+    from ..specs.calibrations import MissingCalibrationError
+
+    try:
+        return read_recipe(recipe, changes), []
+    except MissingCalibrationError as error:
+        if not dry_run:
+            raise
+        return read_recipe(recipe, changes, calibrated=False), [str(error)]
+
+
+def _run(
+    console: Console, plan: Plan, wandb: str | None, *, keep_going: bool
+) -> tuple[Run, WallTimes]:
+    """Search all questions of a plan, with progress."""
+    from ..batch.running import run_plan
+    from .progress import ProgressBars
+    from .terminal import say
+
     for note in plan.evaluation.notes:
         say(console, f"warning: {note}")
     for line in plan.evaluation.guarantees:
         say(console, line)
     progress = ProgressBars.of(console, plan.evaluation)
-    run, times = run_plan(plan, progress=progress, wandb=wandb, keep_going=keep_going)
+    return run_plan(plan, progress=progress, wandb=wandb, keep_going=keep_going)
+
+
+def _show(console: Console, plan: Plan, run: Run, reference: Run | None, quantile: float) -> bool:
+    """Print the tables of a run that has ended; False if the claim to certify does not hold."""
+    from ..batch.claims import write_certificate
+    from ..reporting.anytime_certificates import anytime_sheet
+    from ..reporting.certificates import certified_answers
+    from ..reporting.printing import show_sheet
+    from ..reporting.run_report import show_run
+
     show_run(console, run)
-    failed = has_failed_group(run)
-    if claim is not None:
-        certificate = write_certificate(run, plan.evaluation, claim)
+    certified = True
+    if plan.claim is not None:
+        certificate = write_certificate(run, plan.evaluation, plan.claim)
         show_sheet(console, anytime_sheet(certificate))
-        failed = failed or not certificate.certified
+        certified = certificate.certified
     if reference is not None:
         show_sheet(console, certified_answers(run, reference, quantile))
-    if timings and times.searching > 0:
-        show_table(console, timing_table(times))
-    console.print(f"run folder: {plan.folder}", markup=False, soft_wrap=True)
-    return int(failed)
+    return certified

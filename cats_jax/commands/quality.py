@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -14,7 +15,10 @@ from ..errors import BadInputError
 from .prm_options import PrmOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..scoring.labelled import LabelledData
+    from ..scoring.quality import GroupQuality
     from ..specs.recipe import PrmSpec
 
 
@@ -62,17 +66,13 @@ def quality(
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.
         loading: how PRMs are loaded.
     """
-    import json
-
-    from ..reporting.drawing import check_suffix
-    from ..reporting.printing import show_sheet, show_table
-    from ..scoring import quality_report as report
+    from ..reporting.printing import show_sheet
+    from ..scoring import quality_report
     from ..scoring.certified_quality import certified_quality, certified_sheets, check_certified
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
-    from ..storage.durable import check_output, whole_text
     from .terminal import make_console
 
     if not inputs:
@@ -82,30 +82,10 @@ def quality(
     check_certified(delta, trust)
     if calibrated and not certified:
         raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
-    if scored is not None and not prms:
-        raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
-    if len(prms) > 1 and loading.backend not in ("hf", "vllm", "auto"):
-        raise BadInputError(
-            f"--backend={loading.backend!r} has one PRM: name it alone, and keep its scores by "
-            "--scored for the next call"
-        )
-    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
-        if path is not None:
-            check_output(option, path)
-    if plot is not None:
-        check_suffix("--plot", plot)
+    _check_prms(prms, loading.backend, scored)
+    _check_outputs(output, plot, scored)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
-    names = [*labelled.prms, *(spec.label for spec in specs)]
-    if not names:
-        raise BadInputError(
-            f'{labelled.paths[0].row}: the rows have no "scores": name PRMs to score them by '
-            "--prms, or give rows with scores"
-        )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise BadInputError(
-            f"PRM {twice!r} stands twice among {', '.join(names)}: rename its folder or its scores"
-        )
+    _check_names(labelled, specs)
     console = make_console()
     say = functools.partial(console.print, markup=False, soft_wrap=True)
     if labelled.num_unlabelled:
@@ -121,9 +101,74 @@ def quality(
         if scored is not None:
             write_labelled(scored, labelled, by=by)
     groups = figures_of(labelled, quantile=quantile, clip=clip)
+    _show(console, groups, clip)
+    bounds = []
+    if certified:
+        bounds = certified_quality(labelled, delta=delta, trust=trust, calibrated=calibrated)
+    for sheet in (sheet for group in bounds for sheet in certified_sheets(group)):
+        show_sheet(console, sheet)
+    if output is not None:
+        content = {
+            "kind": "quality",
+            "clip": clip,
+            "unlabelled_rows": labelled.num_unlabelled,
+            "unscored_paths": errors,
+            "groups": quality_report.as_json(groups),
+            "certified": [dataclasses.asdict(group) for group in bounds],
+        }
+        _write(output, content)
+    if plot is not None:
+        quality_report.plot_calibration(groups, plot)
+    return 0
+
+
+def _check_prms(prms: Sequence[str], backend: str, scored: pathlib.Path | None) -> None:
+    if scored is not None and not prms:
+        raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
+    if len(prms) > 1 and backend not in ("hf", "vllm", "auto"):
+        raise BadInputError(
+            f"--backend={backend!r} has one PRM: name it alone, and keep its scores by "
+            "--scored for the next call"
+        )
+
+
+def _check_outputs(
+    output: pathlib.Path | None, plot: pathlib.Path | None, scored: pathlib.Path | None
+) -> None:
+    from ..reporting.drawing import check_suffix
+    from ..storage.durable import check_output
+
+    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
+        if path is not None:
+            check_output(option, path)
+    if plot is not None:
+        check_suffix("--plot", plot)
+
+
+def _check_names(labelled: LabelledData, specs: Sequence[PrmSpec]) -> None:
+    """Check that there are PRMs, and that no two have one name."""
+    names = [*labelled.prms, *(spec.label for spec in specs)]
+    if not names:
+        raise BadInputError(
+            f'{labelled.paths[0].row}: the rows have no "scores": name PRMs to score them by '
+            "--prms, or give rows with scores"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(
+            f"PRM {twice!r} stands twice among {', '.join(names)}: rename its folder or its scores"
+        )
+
+
+def _show(console: Console, groups: Sequence[GroupQuality], clip: float) -> None:
+    """Print the figures of every group."""
+    from ..reporting.printing import show_table
+    from ..scoring import quality_report
+
+    say = functools.partial(console.print, markup=False, soft_wrap=True)
     for group in groups:
-        say(report.describe_group(group))
-        for table in report.tables(group):
+        say(quality_report.describe_group(group))
+        for table in quality_report.tables(group):
             show_table(console, table)
     infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
     if infinite and not clip:
@@ -131,25 +176,13 @@ def quality(
             f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
             "infinite: --clip 1e-6 bounds it"
         )
-    bounds = []
-    if certified:
-        bounds = certified_quality(labelled, delta=delta, trust=trust, calibrated=calibrated)
-    for sheet in (sheet for group in bounds for sheet in certified_sheets(group)):
-        show_sheet(console, sheet)
-    if output is not None:
-        with whole_text(output) as file:
-            content = {
-                "kind": "quality",
-                "clip": clip,
-                "unlabelled_rows": labelled.num_unlabelled,
-                "unscored_paths": errors,
-                "groups": report.as_json(groups),
-                "certified": [dataclasses.asdict(group) for group in bounds],
-            }
-            file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
-    if plot is not None:
-        report.plot_calibration(groups, plot)
-    return 0
+
+
+def _write(output: pathlib.Path, content: dict[str, Any]) -> None:
+    from ..storage.durable import whole_text
+
+    with whole_text(output) as file:
+        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:

@@ -51,15 +51,7 @@ def serve(
         grace: most seconds that searches continue after a signal.
     """
     token = _token(token_file)
-    limits = (
-        ("--max-waiting", max_waiting, 0),
-        ("--max-prompt-characters", max_prompt_characters, 1),
-    )
-    for name, value, least in limits:
-        if value < least:
-            raise BadInputError(f"{name} {value}: must be at least {least}")
-    if not 0 <= grace < float("inf"):
-        raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
+    _check_limits(max_waiting, max_prompt_characters, grace)
     try:
         from ..server.app import make_app
         from ..server.connections import most_connections
@@ -108,6 +100,18 @@ def serve(
         ).run_until_signal(sock)
     console.print("the server has ended")
     return int(engine.state == "failed")
+
+
+def _check_limits(max_waiting: int, max_prompt_characters: int, grace: float) -> None:
+    limits = (
+        ("--max-waiting", max_waiting, 0),
+        ("--max-prompt-characters", max_prompt_characters, 1),
+    )
+    for name, value, least in limits:
+        if value < least:
+            raise BadInputError(f"{name} {value}: must be at least {least}")
+    if not 0 <= grace < float("inf"):
+        raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
 
 
 def _recipe(path: pathlib.Path | None, in_flight: int | None) -> Recipe:

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 import search
+from learners.episodes import begin
 from search import bank as step_bank
 
 from ..bank.layout import LoadedBank, load_bank
@@ -276,18 +277,11 @@ def _search_blocks(
     table = _action_table(strategy)
     recorder = _cost_recorder(1 if table is None else len(table))
 
-    def begin(number: jax.Array) -> search.SearchState:
+    start = functools.partial(begin, strategy=strategy, max_depth=max_depth, capacity=capacity)
+
+    def start_of(number: jax.Array) -> search.SearchState:
         task = step_bank.question(bank, number, prm)
-        return search.init(
-            task.root,
-            strategy=strategy,
-            num_candidates=num_candidates,
-            max_depth=task.max_depth,
-            context=task.context._replace(price=price, prm_token_cost=prm_token_cost),
-            capacity=capacity,
-            frontier_capacity=strategy.width(capacity),
-            depth_capacity=max_depth,
-        )
+        return start(task, num_candidates, price, prm_token_cost)
 
     def block(numbers: jax.Array) -> tuple[jax.Array, ...]:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
@@ -298,7 +292,7 @@ def _search_blocks(
             params,
             replayed,
             play_keys,
-            jax.vmap(begin)(numbers),
+            jax.vmap(start_of)(numbers),
             strategy=strategy,
             expand_fn=step_bank.expander(capacity),
             expand_axes=axes,

@@ -76,6 +76,36 @@ def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
             raise BadInputError(f"{cell.title} needs single steps: {reason}")
 
 
+def searcher_of(
+    cell: Cell,
+    recipe: Recipe,
+    policy: StepGenerator,
+    scorer: StepScorer | None,
+    grader: AnswerGrader,
+    comparer: StepGenerator | None = None,
+) -> Searcher:
+    """The searcher of a cell, with the limits of its recipe; see `Searcher` for the models."""
+    return Searcher(
+        policy=policy,
+        comparer=comparer,
+        scorer=scorer,
+        strategy=cell.strategy,
+        prompts=cell.prompts,
+        params=cell.params,
+        num_candidates=cell.num_candidates,
+        calibration=cell.calibration,
+        price=cell.price,
+        prm_token_cost=cell.prm_token_cost,
+        seed=cell.seed,
+        grader=grader,
+        max_depth=recipe.max_depth,
+        budget=recipe.budget,
+        in_flight=recipe.in_flight,
+        max_tokens=recipe.max_tokens,
+        max_seconds=recipe.max_seconds,
+    )
+
+
 class LocalRunner:
     """Searches in this process with the recipe's policy and one PRM in memory at a time.
 
@@ -138,25 +168,7 @@ class LocalRunner:
                 remember(result)
             on_result(result)
 
-        searcher = Searcher(
-            policy=policy,
-            comparer=comparer,
-            scorer=scorer,
-            strategy=cell.strategy,
-            prompts=cell.prompts,
-            params=cell.params,
-            num_candidates=cell.num_candidates,
-            calibration=cell.calibration,
-            price=cell.price,
-            prm_token_cost=cell.prm_token_cost,
-            seed=cell.seed,
-            grader=self._grader,
-            max_depth=recipe.max_depth,
-            budget=recipe.budget,
-            in_flight=recipe.in_flight,
-            max_tokens=recipe.max_tokens,
-            max_seconds=recipe.max_seconds,
-        )
+        searcher = searcher_of(cell, recipe, policy, scorer, self._grader, comparer)
         begun, recorded, recomputed = time.perf_counter(), self._times.recording, self._recomputed()
         searcher.run(questions, on_result=ended)
         recording = self._times.recording - recorded

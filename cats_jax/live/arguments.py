@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Collection
+from numbers import Integral, Real
 from typing import Any
 
 import search
@@ -49,6 +50,62 @@ def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
         name = getattr(strategy, "__name__", "function")
         way = f"call it: {name}() makes the strategy"
     raise BadInputError(f"strategy is {_kind(strategy)}, not a search.Strategy: {way}")
+
+
+def check_counts(**values: int) -> None:
+    """Raise BadInputError unless each value is an integer of at least 1."""
+    for name, value in values.items():
+        if not _is_count(value):
+            raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
+
+
+def check_rates(**values: float) -> None:
+    """Raise BadInputError unless each value is a finite number >= 0."""
+    for name, value in values.items():
+        if not isinstance(value, Real) or not 0.0 <= value < math.inf:
+            raise BadInputError(f"{name}={value!r}: must be a number >= 0")
+
+
+def check_limits(budget: int | None, max_tokens: int | None, max_seconds: float | None) -> None:
+    """Raise BadInputError unless each is None or can be that limit of a `Searcher`."""
+    if budget is not None and not _is_count(budget):
+        raise BadInputError(
+            f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
+        )
+    if max_tokens is not None:
+        check_counts(max_tokens=max_tokens)
+    if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
+        raise BadInputError(f"max_seconds={max_seconds!r}: must be a number >= 0")
+
+
+def _is_count(value: int) -> bool:
+    return isinstance(value, Integral) and value >= 1
+
+
+def fitting_strategy(
+    strategy: search.Strategy,
+    num_candidates: int,
+    policy: StepGenerator,
+    scorer: StepScorer | None,
+) -> search.Strategy:
+    """The strategy as it searches with these models: an outcome model scores finished answers only.
+
+    Raises:
+        BadInputError: the strategy reads something that the models can't report, or keeps more
+            paths than `num_candidates`.
+    """
+    if strategy.uses_scores and scorer is None:
+        raise BadInputError(
+            f"strategy {strategy.name!r} reads PRM scores, but no scorer was given: pass "
+            "scorer=, or use a strategy that needs none (such as greedy or majority)"
+        )
+    check_width(strategy, strategy.name, num_candidates)
+    check_certainty(strategy, strategy.name, policy)
+    check_vectors(strategy, strategy.name, policy)
+    if scorer is None or not strategy.uses_scores or not facts_of(scorer).finished_only:
+        return strategy
+    check_outcome_model(strategy, strategy.name, scorer.name)
+    return search.interface.scoring_ends(strategy)
 
 
 def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> None:

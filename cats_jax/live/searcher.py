@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import pathlib
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -18,20 +16,21 @@ import search
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError, RunWarning
 from ..grading.boxed_integer import BoxedIntegerGrader
-from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer
+from ..specs.comparing import ComparisonPrompt
 from ..specs.recipe import check_num_candidates
 from ..specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
 from .arguments import (
     as_method,
     check_calibration,
-    check_certainty,
+    check_counts,
     check_grader,
-    check_outcome_model,
+    check_limits,
     check_policy,
     check_questions,
+    check_rates,
     check_scorer,
-    check_vectors,
-    check_width,
+    fitting_strategy,
 )
 from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
@@ -134,53 +133,21 @@ class Searcher:
         check_policy(policy)
         check_scorer(scorer)
         method = as_method(strategy, params)
-        strategy = method.strategy
-        if strategy.uses_scores and scorer is None:
-            raise BadInputError(
-                f"strategy {strategy.name!r} reads PRM scores, but no scorer was given: pass "
-                "scorer=, or use a strategy that needs none (such as greedy or majority)"
-            )
-        for name, value in (("max_depth", max_depth), ("in_flight", in_flight)):
-            if not isinstance(value, Integral) or value < 1:
-                raise BadInputError(f"{name}={value!r}: must be an integer of at least 1")
         price = method.price if price is None else price
         prm_token_cost = method.prm_token_cost if prm_token_cost is None else prm_token_cost
-        for name, value in (("price", price), ("prm_token_cost", prm_token_cost)):
-            if not isinstance(value, Real) or not 0.0 <= value < math.inf:
-                raise BadInputError(f"{name}={value!r}: must be a number >= 0")
-        check_width(strategy, strategy.name, num_candidates)
-        check_certainty(strategy, strategy.name, policy)
-        check_vectors(strategy, strategy.name, policy)
-        if budget is not None and (not isinstance(budget, Integral) or budget < 1):
-            raise BadInputError(
-                f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
-            )
+        check_counts(max_depth=max_depth, in_flight=in_flight)
+        check_rates(price=price, prm_token_cost=prm_token_cost)
+        check_limits(budget, max_tokens, max_seconds)
+        strategy = fitting_strategy(method.strategy, num_candidates, policy, scorer)
         read = scorer if strategy.uses_scores else None
-        if read is not None and facts_of(read).finished_only:
-            check_outcome_model(strategy, strategy.name, read.name)
-            strategy = search.interface.scoring_ends(strategy)
         if calibration is None or isinstance(calibration, str | pathlib.Path):
             prm = None if read is None else read.name
             calibration = method.calibration(policy.name, prm, calibration)
         check_calibration(calibration)
-        if method.origin is not None:
-            models = {"policy": {"name": policy.name}}
-            if read is not None:
-                models[f"prm {read.name}"] = {"name": read.name}
-            warning = method.origin.warning(models)
-            if warning is not None:
-                warnings.warn(warning, RunWarning, stacklevel=2)
-        if max_tokens is not None and (not isinstance(max_tokens, Integral) or max_tokens < 1):
-            raise BadInputError(f"max_tokens={max_tokens!r}: must be an integer of at least 1")
-        if max_seconds is not None and (not isinstance(max_seconds, Real) or not max_seconds >= 0):
-            raise BadInputError(f"max_seconds={max_seconds!r}: must be a number >= 0")
-        self._compares: Judge | None = None
-        if comparer is not None:
-            check_policy(comparer)
+        if (warning := _foreign(method, policy, read)) is not None:
+            warnings.warn(warning, RunWarning, stacklevel=2)
         prompts = load_strategy_prompts(strategy) if prompts is None else prompts
-        if strategy.comparison is not None and prompts.comparison is not None:
-            writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
-            self._compares = Judge(writer, strategy.comparison, prompts.comparison)
+        self._compares = _judge(strategy, prompts.comparison, policy, scorer, comparer)
         if prompts.rewriting is not None:
             policy = Rewriter(policy, prompts.rewriting)
         limited = budget is not None or max_tokens is not None or max_seconds is not None
@@ -326,3 +293,29 @@ class Searcher:
             timings=self.timings,
             comparisons=comparisons,
         )
+
+
+def _foreign(method: SearchMethod, policy: StepGenerator, scorer: StepScorer | None) -> str | None:
+    """A warning if the controller of a method was trained with other models, else None."""
+    if method.origin is None:
+        return None
+    models = {"policy": {"name": policy.name}}
+    if scorer is not None:
+        models[f"prm {scorer.name}"] = {"name": scorer.name}
+    return method.origin.warning(models)
+
+
+def _judge(
+    strategy: search.Strategy,
+    prompt: ComparisonPrompt | None,
+    policy: StepGenerator,
+    scorer: StepScorer | None,
+    comparer: StepGenerator | None,
+) -> Judge | None:
+    """What compares the finished answers of a strategy; None if nothing does."""
+    if comparer is not None:
+        check_policy(comparer)
+    if strategy.comparison is None or prompt is None:
+        return None
+    writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
+    return Judge(writer, strategy.comparison, prompt)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..children import children_of
+from ..children import children_of, with_capacity
 from ..loop import ExpandFn
 from ..simulation.draws import absorb, branch
 from ..state import MAX_CANDIDATES
@@ -35,13 +35,7 @@ def expander(capacity: int = MAX_CANDIDATES) -> ExpandFn:
     Raises:
         ValueError: capacity < 1.
     """
-    if capacity < 1:
-        raise ValueError(f"capacity must be >= 1, got {capacity}")
-
-    def expand_fn(params: Replay, key: jax.Array, request: Request) -> Expansion:
-        return expand(params, key, request, capacity=capacity)
-
-    return expand_fn
+    return with_capacity(expand, capacity)
 
 
 def expand(

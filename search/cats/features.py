@@ -109,45 +109,10 @@ def extract(
     of slope plus likelihood. `price` is log10(max(1000 price, 1)) / 3. The calibration's slope and
     agreement are divided by 4.
     """
-    frontier = state.frontier
     children = _children(state, aggregation)
-    num_children = children.num.astype(jnp.float32)
-    max_depth = state.max_depth.astype(jnp.float32)
-    width = state.width.astype(jnp.float32)
-    context, pool_scores = state.context, children.scores
-    finished_scores = path_scores(state.finished, aggregation)
-    one_segment = jnp.zeros(frontier.valid.shape, jnp.int32)
-    rank_of_node = segment_ranks(path_keys(frontier, aggregation), one_segment, frontier.valid)
-    of_node = {
-        "num_children": _log_count(num_children),
-        **_score_features(children),
-        "depth": frontier.depth.astype(jnp.float32) / max_depth,
-        **_text_features(state.pool, children),
-        "node_rank": rank_of_node.astype(jnp.float32) / width,
-        "path_score": path_scores(frontier, aggregation),
-        "unread": _log_count(frontier.unread.astype(jnp.float32)),
-        "step_best": _best_step(state.pool, children),
-    }
-    of_search = {
-        "budget_left": _log_count((state.budget - state.spent).astype(jnp.float32)),
-        "step_left": _log_count((state.num_candidates - state.used).astype(jnp.float32)),
-        "num_candidates": _log_count(state.num_candidates.astype(jnp.float32)),
-        "sparsity_total": _log_share(context.sparsity_total),
-        "sparsity_last_layer": _log_share(context.sparsity_last_layer),
-        "round": state.phase.astype(jnp.float32) / 4.0,
-        "finished_share": jnp.sum(state.finished.valid, dtype=jnp.float32) / width,
-        "price": jnp.log10(jnp.maximum(1000.0 * context.price, 1.0)) / 3.0,
-        "calibration_slope": context.calibration.slope / 4.0,
-        "calibration_agreement": context.calibration.agreement / 4.0,
-        "pool_best": jnp.max(jnp.where(state.pool.valid, pool_scores, 0.0), initial=0.0),
-        "frontier_share": jnp.sum(frontier.valid, dtype=jnp.float32) / width,
-        "finished_best": jnp.max(
-            jnp.where(state.finished.valid, finished_scores, 0.0), initial=0.0
-        ),
-        "vote_share": _leading_share(state.finished, finished_scores),
-        "prm_token_cost": jnp.log2(1.0 + context.prm_token_cost) / 4.0,
-        "prm_weight": _prm_weight(context.calibration),
-    }
+    of_node = _node_features(state, children, aggregation)
+    of_search = _search_features(state, children, aggregation)
+    frontier = state.frontier
     has_child = frontier.valid & (children.num > 0)
     blocks = (
         children.ordered,
@@ -206,6 +171,56 @@ class _Children(NamedTuple):
     child_of: jax.Array  # bool[S, N]
     num: jax.Array  # i32[S]; of each node
     ordered: jax.Array  # f32[S, NUM_SORTED_SCORES]; best first, 0 beyond the last child
+
+
+def _node_features(
+    state: SearchState, children: _Children, aggregation: Aggregation
+) -> dict[str, jax.Array]:
+    """The features of each frontier slot, f32[S] each; the ordered scores are left out."""
+    frontier = state.frontier
+    one_segment = jnp.zeros(frontier.valid.shape, jnp.int32)
+    rank = segment_ranks(path_keys(frontier, aggregation), one_segment, frontier.valid)
+    return {
+        "num_children": _log_count(children.num.astype(jnp.float32)),
+        **_score_features(children),
+        "depth": frontier.depth.astype(jnp.float32) / state.max_depth.astype(jnp.float32),
+        **_text_features(state.pool, children),
+        "node_rank": rank.astype(jnp.float32) / state.width.astype(jnp.float32),
+        "path_score": path_scores(frontier, aggregation),
+        "unread": _log_count(frontier.unread.astype(jnp.float32)),
+        "step_best": _best_step(state.pool, children),
+    }
+
+
+def _search_features(
+    state: SearchState, children: _Children, aggregation: Aggregation
+) -> dict[str, jax.Array]:
+    """The features that all frontier slots share, f32[] each."""
+    context, finished = state.context, state.finished
+    width = state.width.astype(jnp.float32)
+    finished_scores = path_scores(finished, aggregation)
+    return {
+        "budget_left": _log_count((state.budget - state.spent).astype(jnp.float32)),
+        "step_left": _log_count((state.num_candidates - state.used).astype(jnp.float32)),
+        "num_candidates": _log_count(state.num_candidates.astype(jnp.float32)),
+        "sparsity_total": _log_share(context.sparsity_total),
+        "sparsity_last_layer": _log_share(context.sparsity_last_layer),
+        "round": state.phase.astype(jnp.float32) / 4.0,
+        "finished_share": jnp.sum(finished.valid, dtype=jnp.float32) / width,
+        "price": jnp.log10(jnp.maximum(1000.0 * context.price, 1.0)) / 3.0,
+        "calibration_slope": context.calibration.slope / 4.0,
+        "calibration_agreement": context.calibration.agreement / 4.0,
+        "pool_best": _highest(children.scores, state.pool.valid),
+        "frontier_share": jnp.sum(state.frontier.valid, dtype=jnp.float32) / width,
+        "finished_best": _highest(finished_scores, finished.valid),
+        "vote_share": _leading_share(finished, finished_scores),
+        "prm_token_cost": jnp.log2(1.0 + context.prm_token_cost) / 4.0,
+        "prm_weight": _prm_weight(context.calibration),
+    }
+
+
+def _highest(scores: Float[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, ""]:
+    return jnp.max(jnp.where(valid, scores, 0.0), initial=0.0)
 
 
 def _children(state: SearchState, aggregation: Aggregation) -> _Children:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from ..children import children_of
+from ..children import children_of, with_capacity
 from ..loop import ExpandFn
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
@@ -56,13 +56,7 @@ def simulator(capacity: int = MAX_CANDIDATES) -> ExpandFn:
     Raises:
         ValueError: capacity < 1.
     """
-    if capacity < 1:
-        raise ValueError(f"capacity must be >= 1, got {capacity}")
-
-    def expand_fn(params: QuestionModel, key: jax.Array, request: Request) -> Expansion:
-        return expand(params, key, request, capacity=capacity)
-
-    return expand_fn
+    return with_capacity(expand, capacity)
 
 
 def expand(

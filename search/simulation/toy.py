@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .expansion import NUM_KINDS, SCORE_GRID_END
@@ -52,13 +54,6 @@ def toy_params(
     end = np.zeros((levels, 2, depths))
     for level, steps in enumerate(num_steps):
         end[level, :, steps - 1 :] = 1.0
-    temperature = np.array([0.0, 0.5, 1.0, 2.0])
-    grid = (temperature.size, 2)
-    slope = np.broadcast_to(1.0 / np.maximum(temperature, 0.25)[:, None], grid)
-    points = np.linspace(-SCORE_GRID_END, SCORE_GRID_END, _POINTS)
-    # Kinds come in pairs: a step before the last, then a last step. The first pair is right.
-    sign = np.where(np.arange(NUM_KINDS) < 2, 0.5, -0.5)
-    offset = np.array(separations)[:, None] * sign[None, :]
     return from_dict(
         {
             "margin": np.full((levels, depths), np.log(step_probability / (1 - step_probability))),
@@ -67,31 +62,52 @@ def toy_params(
             "wrong_shift": np.zeros(levels),
             "alternative": np.full((levels, depths), alternative),
             "end": end,
-            "sampling": {
-                "temperature": temperature,
-                "top_p": np.array([0.9, 1.0]),
-                "slope": slope,
-                "shift": np.zeros(grid),
-                "exponent": np.full(grid, exponent),
-                "exponent_slope": exponent_slope,
-                "exponent_scale": exponent_scale,
-                "invalid": np.full((2, *grid), invalid),
-                "top_k_slope": 0.0,
-                "top_k_shift": 0.0,
-            },
+            "sampling": _sampling(exponent, invalid)
+            | {"exponent_slope": exponent_slope, "exponent_scale": exponent_scale},
             "lucky": np.full(levels, lucky),
             "popular": np.full(levels, popular),
             "no_answer": np.full(levels, no_answer),
             "num_tokens": np.full((levels, depths), 10.0),
-            "scores": {
-                "logit": np.broadcast_to(points, (prms, _POINTS)),
-                "offset": np.broadcast_to(offset[:, :, None], (prms, NUM_KINDS, levels)),
-                "loading": np.broadcast_to(np.array(loading), (prms, NUM_KINDS, 3)),
-                "residual": np.broadcast_to(score_scale * points, (prms, NUM_KINDS, _POINTS)),
-                "root": np.broadcast_to(np.array([0.0, 1.0]), (prms, 2)),
-            },
+            "scores": _scores(separations, score_scale, loading, levels),
             "sparsity_total": 0.1 * np.arange(prms),
             "sparsity_last_layer": np.zeros(prms),
             "max_depth": max_depth,
         }
     )
+
+
+def _sampling(exponent: float, invalid: float) -> dict[str, Any]:
+    """The tables of a simulated policy on a grid of temperature and top-p."""
+    temperature, top_p = np.array([0.0, 0.5, 1.0, 2.0]), np.array([0.9, 1.0])
+    grid = (temperature.size, top_p.size)
+    return {
+        "temperature": temperature,
+        "top_p": top_p,
+        "slope": np.broadcast_to(1.0 / np.maximum(temperature, 0.25)[:, None], grid),
+        "shift": np.zeros(grid),
+        "exponent": np.full(grid, exponent),
+        "invalid": np.full((2, *grid), invalid),
+        "top_k_slope": 0.0,
+        "top_k_shift": 0.0,
+    }
+
+
+def _scores(
+    separations: tuple[float, ...],
+    score_scale: float,
+    loading: tuple[float, float, float],
+    levels: int,
+) -> dict[str, np.ndarray]:
+    """The tables of simulated PRMs, one per separation."""
+    prms = len(separations)
+    points = np.linspace(-SCORE_GRID_END, SCORE_GRID_END, _POINTS)
+    # Kinds come in pairs: a step before the last, then a last step. The first pair is right.
+    sign = np.where(np.arange(NUM_KINDS) < 2, 0.5, -0.5)
+    offset = np.array(separations)[:, None] * sign[None, :]
+    return {
+        "logit": np.broadcast_to(points, (prms, _POINTS)),
+        "offset": np.broadcast_to(offset[:, :, None], (prms, NUM_KINDS, levels)),
+        "loading": np.broadcast_to(np.array(loading), (prms, NUM_KINDS, 3)),
+        "residual": np.broadcast_to(score_scale * points, (prms, NUM_KINDS, _POINTS)),
+        "root": np.broadcast_to(np.array([0.0, 1.0]), (prms, 2)),
+    }

@@ -25,6 +25,7 @@ What differs from the authors' code:
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -37,7 +38,7 @@ from ..answers import answer_rule
 from ..interface import Sampling, Strategy
 from ..state import MAX_CANDIDATES, pack
 from ..types import Paths, Request, SearchState
-from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant
+from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant_question
 from .fixed import check_count
 from .types import AnswerStatistics, SampledAnswers
 
@@ -90,9 +91,8 @@ def ab_mcts_a(
         memory: SampledAnswers = state.memory
         paths, is_new = grow(memory.paths, state.pool, memory.node_of_slot)
         seen = observe(memory.seen, paths.parent, is_new, path_scores(paths, _LAST))
-        keys = jax.random.split(jax.random.wrap_key_data(memory.key), batch_size)
-        children = has_child(paths.parent, paths.valid)
-        places = jax.vmap(lambda key: _place(key, seen, children, draw))(keys)
+        key = jax.random.wrap_key_data(memory.key)
+        places = _places(key, seen, has_child(paths.parent, paths.valid), draw, batch_size)
         is_drawn = jnp.arange(batch_size, dtype=jnp.int32) < answers_left(state)
         counts = jnp.zeros(is_new.shape, jnp.int32).at[places].add(is_drawn.astype(jnp.int32))
         node_of_slot, is_slot = pack(counts > 0, memory.node_of_slot.shape[0])
@@ -212,16 +212,25 @@ def _draw_beta(key: Key[Array, ""], seen: Float[Array, "*B 3"]) -> Float[Array, 
 _DRAWS = {"gaussian": _draw_gaussian, "beta": _draw_beta}
 
 
-def _place(
-    key: Key[Array, ""], seen: AnswerStatistics, children: Bool[Array, "M M"], draw: Any
-) -> Int[Array, ""]:
-    """A node that gets a child. A descent meets each node once, so all are drawn together."""
-    wider, deeper, own = draw(key, jnp.stack([seen.wider, seen.deeper, seen.own]))
-    return descend(children, wider, deeper, own)
+def _places(
+    key: Key[Array, ""],
+    seen: AnswerStatistics,
+    children: Bool[Array, "M M"],
+    draw: Callable[[Key[Array, ""], Float[Array, "3 M 3"]], Float[Array, "3 M"]],
+    number: int,
+) -> Int[Array, " B"]:
+    """The nodes that get the next `number` children; a node may occur twice."""
+
+    def place(key: Key[Array, ""]) -> Int[Array, ""]:
+        # A descent meets each node once, so that all are drawn together.
+        wider, deeper, own = draw(key, jnp.stack([seen.wider, seen.deeper, seen.own]))
+        return descend(children, wider, deeper, own)
+
+    return jax.vmap(place)(jax.random.split(key, number))
 
 
 def _init_memory(state: SearchState) -> SampledAnswers:
-    paths = plant(state)
+    paths = plant_question(state)
     nothing = jnp.zeros((paths.valid.shape[0], 3), jnp.float32)
     slots = jnp.zeros(state.frontier.valid.shape, jnp.int32)
     return SampledAnswers(

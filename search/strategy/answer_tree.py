@@ -7,23 +7,22 @@ the embedding of its answer: see `Strategy.rewriting`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..interface import Sampling, request
-from ..state import compact, count, empty_paths
+from ..state import compact, count, join, pack
 from ..types import Paths, Request, SearchState
+from .trees import plant
 
 
-def plant(state: SearchState) -> Paths:
+def plant_question(state: SearchState) -> Paths:
     """The tree before the first answer: the question as node 0 of N + 1."""
-    frontier = state.frontier
-    root = jax.tree.map(lambda leaf: leaf[0], frontier.embedding)
-    capacity, depth_capacity = state.pool.step_scores.shape
-    return compact(frontier, frontier.valid, empty_paths(capacity + 1, depth_capacity, root))
+    return plant(state, state.pool.valid.shape[0] + 1)
 
 
 def ask(
@@ -76,8 +75,54 @@ def kept(
         step_scores=jnp.zeros_like(paths.step_scores),
         unread=jnp.zeros_like(paths.unread),
     )
-    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), again, state.pool)
-    return rows, jnp.concatenate([chosen, state.pool.valid & state.pool.done]), memory
+    return (
+        join(again, state.pool),
+        jnp.concatenate([chosen, state.pool.valid & state.pool.done]),
+        memory,
+    )
+
+
+def ask_one(sampling: Sampling) -> Callable[..., tuple[Request, Any]]:
+    """A `plan` that asks for one answer: a rewrite of the chosen node's."""
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+        del params, key
+        return ask(state, 1, sampling), state.memory
+
+    return plan
+
+
+def without_father(paths: Paths, marked: Bool[Array, " M"]) -> Paths:
+    """The tree, in which the marked nodes are their own parents."""
+    nodes = jnp.arange(marked.shape[0], dtype=jnp.int32)
+    return paths.replace(parent=jnp.where(marked, nodes, paths.parent))
+
+
+def rewrite_next(
+    state: SearchState, memory: Any, best: Int[Array, ""]
+) -> tuple[Paths, Bool[Array, " R"], Any]:
+    """What `Strategy.keep` returns if the node `best` is rewritten next, which is a visit of it.
+
+    Args:
+        state: at the end of a step.
+        memory: has `paths`, `visits` and `node_of_slot`.
+        best: the node; it is not rewritten if the search may sample no more answers.
+    """
+    nodes = jnp.arange(memory.visits.shape[0], dtype=jnp.int32)
+    chosen = (nodes == best) & (answers_left(state) > 0)
+    node_of_slot, _ = pack(chosen, memory.node_of_slot.shape[0])
+    visits = memory.visits + chosen.astype(jnp.int32)
+    memory = memory.replace(visits=visits, node_of_slot=node_of_slot)
+    return kept(state, memory.paths, chosen, memory)
+
+
+def of_children(
+    parent: Int[Array, " M"], valid: Bool[Array, " M"], values: Float[Array, " M"]
+) -> tuple[Int[Array, " M"], Float[Array, " M"]]:
+    """The number of children of each node, and the highest value among them; -inf without one."""
+    children = has_child(parent, valid)
+    best = jnp.max(jnp.where(children, values[None, :], -jnp.inf), axis=1)
+    return jnp.sum(children, axis=1, dtype=jnp.int32), best
 
 
 def has_child(parent: Int[Array, " M"], valid: Bool[Array, " M"]) -> Bool[Array, "M M"]:

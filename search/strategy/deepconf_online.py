@@ -16,18 +16,19 @@ has always ended.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ..aggregations import AGGREGATIONS, path_keys
+from ..answers import answer_by_weight
 from ..certainty import Certainty
 from ..interface import Sampling, Strategy, request
 from ..ranking import prune
-from ..selection import weighted_vote
-from ..state import count, pack, take
+from ..state import count, growing, join, pack, question_of
 from ..types import Paths, Request, SearchState
 from .certainty_votes import quantile
 from .fixed import check_count
@@ -58,15 +59,7 @@ def deepconf_online(
     check_count("window_size", window_size, 1)
     if not 0.0 <= confidence_percentile < 100.0:
         raise ValueError(f"confidence_percentile must be in [0, 100), got {confidence_percentile}")
-    certainty = Certainty("top", "least", window_size)
-
-    def init_memory(state: SearchState) -> Warmup:
-        return Warmup(
-            root=take(state.frontier, jnp.zeros((1,), jnp.int32)),
-            bar=jnp.float32(0.0),
-            is_over=jnp.bool_(False),
-            length=jnp.zeros(state.frontier.valid.shape, jnp.int32),
-        )
+    share = 1.0 - confidence_percentile / 100.0
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Warmup]:
         del params, key
@@ -75,27 +68,53 @@ def deepconf_online(
         wanted = jnp.where(state.frontier.depth == 0, begins, 1)
         return request(state, wanted, sampling), state.memory
 
-    def bar_of(state: SearchState) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """The bar after this step, and whether the warm-up has ended by then."""
-        finished, pool, memory = state.finished, state.pool, state.memory
-        ends = pool.valid & pool.done
-        over = memory.is_over | ~jnp.any(_grows(state))
-        confidences = jnp.concatenate([finished.certainty, pool.certainty])
-        here = jnp.concatenate([finished.valid, ends])
-        found = quantile(confidences, here, 1.0 - confidence_percentile / 100.0)
-        is_new = over & ~memory.is_over & jnp.any(here)
-        return jnp.where(is_new, found, memory.bar), over
-
     def keep_finished(state: SearchState) -> Paths:
-        return _weighed(state.finished, bar_of(state)[0])
+        return _weighed(state.finished, _bar_of(state, share)[0])
 
+    return Strategy(
+        name="deepconf_online",
+        plan=plan,
+        keep=_make_keep(warmup_traces, window_size, share),
+        keep_finished=keep_finished,
+        answer=answer_by_weight,
+        init_memory=_no_warmup,
+        num_steps=lambda num_candidates, max_depth: 2 * max_depth,
+        sampling=(sampling,),
+        certainty=Certainty("top", "least", window_size),
+        uses_scores=False,
+        weights_paths=True,
+    )
+
+
+def _no_warmup(state: SearchState) -> Warmup:
+    return Warmup(
+        root=question_of(state),
+        bar=jnp.float32(0.0),
+        is_over=jnp.bool_(False),
+        length=jnp.zeros(state.frontier.valid.shape, jnp.int32),
+    )
+
+
+def _bar_of(state: SearchState, share: float) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """The bar after this step, and whether the warm-up has ended by then."""
+    finished, pool, memory = state.finished, state.pool, state.memory
+    over = memory.is_over | ~jnp.any(growing(state))
+    confidences = jnp.concatenate([finished.certainty, pool.certainty])
+    here = jnp.concatenate([finished.valid, pool.valid & pool.done])
+    is_new = over & ~memory.is_over & jnp.any(here)
+    return jnp.where(is_new, quantile(confidences, here, share), memory.bar), over
+
+
+def _make_keep(
+    warmup_traces: int, window_size: int, share: float
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], Warmup]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Warmup]:
-        memory, pool = state.memory, state.pool
-        bar, over = bar_of(state)
+        memory, pool, taken = state.memory, state.pool, count(state.finished)
+        bar, over = _bar_of(state, share)
         length = memory.length[pool.parent] + pool.num_tokens
         stopped = memory.is_over & (length >= window_size) & (pool.certainty < bar)
-        grows, ends = _grows(state) & ~stopped, pool.valid & pool.done & ~stopped
-        ended = count(state.finished) + jnp.sum(ends, dtype=jnp.int32)
+        grows, ends = growing(state) & ~stopped, pool.valid & pool.done & ~stopped
+        ended = taken + jnp.sum(ends, dtype=jnp.int32)
         # A root without a budget would count as a path that ended.
         begins = (
             (over & ~memory.is_over & (ended > 0))
@@ -103,42 +122,16 @@ def deepconf_online(
             & (ended < state.width)
             & (state.spent < state.budget)
         )
-        paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory.root, _weighed(pool, bar))
+        paths = join(memory.root, _weighed(pool, bar))
+        marked = jnp.concatenate([begins[None], grows | ends])
         # A recipe may set fewer places than N.
-        marked = prune(
-            path_keys(paths, AGGREGATIONS["min"]),
-            jnp.concatenate([begins[None], grows | ends]),
-            state.width - count(state.finished),
-        )
-        lengths = jnp.concatenate([jnp.zeros((1,), jnp.int32), length])
+        marked = prune(path_keys(paths, AGGREGATIONS["min"]), marked, state.width - taken)
         source, is_grown = pack(marked & ~paths.done, state.frontier.valid.shape[0])
-        lengths = jnp.where(is_grown, lengths[source], 0)
+        lengths = jnp.concatenate([jnp.zeros((1,), jnp.int32), length])[source]
+        lengths = jnp.where(is_grown, lengths, 0)
         return paths, marked, memory.replace(bar=bar, is_over=over, length=lengths)
 
-    def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
-        del params, context, aggregation
-        return weighted_vote(finished.weight, finished.answer, finished.valid)
-
-    return Strategy(
-        name="deepconf_online",
-        plan=plan,
-        keep=keep,
-        keep_finished=keep_finished,
-        answer=answer,
-        init_memory=init_memory,
-        num_steps=lambda num_candidates, max_depth: 2 * max_depth,
-        sampling=(sampling,),
-        certainty=certainty,
-        uses_scores=False,
-        weights_paths=True,
-    )
-
-
-def _grows(state: SearchState) -> Bool[Array, " N"]:
-    """Which children of the step may grow further."""
-    pool = state.pool
-    # A path may be unfinished although its last step was to end the answer.
-    return pool.valid & ~pool.done & (pool.depth < state.max_depth)
+    return keep
 
 
 def _weighed(paths: Paths, bar: Float[Array, ""]) -> Paths:

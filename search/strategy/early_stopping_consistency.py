@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ..answers import answer_by_weight
 from ..interface import Sampling, Strategy, request
-from ..selection import weighted_vote
-from ..state import count, take
+from ..state import count, growing, join, question_of
 from ..types import Paths, Request, SearchState
 from .types import WindowCount
 
@@ -43,70 +43,44 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
     if window < 1:
         raise ValueError(f"window must be >= 1, got {window}")
 
-    def init_memory(state: SearchState) -> WindowCount:
-        return WindowCount(
-            root=take(state.frontier, jnp.zeros((1,), jnp.int32)),
-            begun=jnp.minimum(window, state.num_candidates),
-            before=jnp.int32(0),
-        )
-
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, WindowCount]:
         del params, key
         at_root = state.frontier.depth == 0
-        return request(state, jnp.where(at_root, size(state), 1), sampling), state.memory
-
-    def size(state: SearchState) -> Int[Array, ""]:
-        return (state.memory.begun - 1) % window + 1
-
-    def agrees(state: SearchState) -> Bool[Array, ""]:
-        """Whether the window has ended with equal answers of all its paths."""
-        grows, ends = _going_on(state)
-        finished, pool = state.finished, state.pool
-        rows = jnp.arange(finished.valid.shape[0], dtype=jnp.int32)
-        ours = jnp.concatenate([finished.valid & (rows >= state.memory.before), ends])
-        answers = jnp.concatenate([finished.answer, pool.answer])
-        lowest = jnp.min(answers, initial=jnp.iinfo(jnp.int32).max, where=ours)
-        highest = jnp.max(answers, initial=-1, where=ours)
-        whole = jnp.sum(ours, dtype=jnp.int32) == size(state)
-        return ~jnp.any(grows) & whole & (lowest == highest) & (lowest >= 0)
+        return request(state, jnp.where(at_root, _size(state, window), 1), sampling), state.memory
 
     def keep_finished(state: SearchState) -> Paths:
         # Earlier windows have no vote once a window agrees.
         finished = state.finished
         rows = jnp.arange(finished.valid.shape[0], dtype=jnp.int32)
-        silent = agrees(state) & (rows < state.memory.before)
+        silent = _agrees(state, window) & (rows < state.memory.before)
         return finished.replace(weight=jnp.where(silent, 0.0, finished.weight))
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], WindowCount]:
         memory, pool = state.memory, state.pool
-        grows, ends = _going_on(state)
+        grows, ends = growing(state), pool.valid & pool.done
         finished = count(state.finished) + jnp.sum(ends, dtype=jnp.int32)
-        stops = agrees(state) | (memory.begun >= state.num_candidates) | (finished >= state.width)
+        stops = (
+            _agrees(state, window)
+            | (memory.begun >= state.num_candidates)
+            | (finished >= state.width)
+        )
         # A root without a budget would count as a path that ended.
         begins = ~jnp.any(grows) & ~stops & (state.spent < state.budget)
-        paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory.root, pool)
-        marked = jnp.concatenate([begins[None], grows | ends])
         begun = jnp.minimum(memory.begun + window, state.num_candidates)
-        return (
-            paths,
-            marked,
-            memory.replace(
-                begun=jnp.where(begins, begun, memory.begun),
-                before=jnp.where(begins, finished, memory.before),
-            ),
+        memory = memory.replace(
+            begun=jnp.where(begins, begun, memory.begun),
+            before=jnp.where(begins, finished, memory.before),
         )
-
-    def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
-        del params, context, aggregation
-        return weighted_vote(finished.weight, finished.answer, finished.valid)
+        marked = jnp.concatenate([begins[None], grows | ends])
+        return join(memory.root, pool), marked, memory
 
     return Strategy(
         name="early_stopping_consistency",
         plan=plan,
         keep=keep,
         keep_finished=keep_finished,
-        answer=answer,
-        init_memory=init_memory,
+        answer=answer_by_weight,
+        init_memory=functools.partial(_first_window, window=window),
         num_steps=lambda num_candidates, max_depth: -(-num_candidates // window) * max_depth,
         sampling=(sampling,),
         uses_scores=False,
@@ -114,9 +88,27 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
     )
 
 
-def _going_on(state: SearchState) -> tuple[Bool[Array, " N"], Bool[Array, " N"]]:
-    """Which children of the step grow further, and which end a path."""
-    pool = state.pool
-    # A path may be unfinished although its last step was to end the answer.
-    grows = pool.valid & ~pool.done & (pool.depth < state.max_depth)
-    return grows, pool.valid & pool.done
+def _first_window(state: SearchState, window: int) -> WindowCount:
+    return WindowCount(
+        root=question_of(state),
+        begun=jnp.minimum(window, state.num_candidates),
+        before=jnp.int32(0),
+    )
+
+
+def _size(state: SearchState, window: int) -> Int[Array, ""]:
+    """Paths of the window in progress."""
+    return (state.memory.begun - 1) % window + 1
+
+
+def _agrees(state: SearchState, window: int) -> Bool[Array, ""]:
+    """Whether the window has ended with equal answers of all its paths."""
+    finished, pool = state.finished, state.pool
+    rows = jnp.arange(finished.valid.shape[0], dtype=jnp.int32)
+    earlier = rows < state.memory.before
+    ours = jnp.concatenate([finished.valid & ~earlier, pool.valid & pool.done])
+    answers = jnp.concatenate([finished.answer, pool.answer])
+    lowest = jnp.min(answers, initial=jnp.iinfo(jnp.int32).max, where=ours)
+    highest = jnp.max(answers, initial=-1, where=ours)
+    whole = jnp.sum(ours, dtype=jnp.int32) == _size(state, window)
+    return ~jnp.any(growing(state)) & whole & (lowest == highest) & (lowest >= 0)

@@ -64,10 +64,6 @@ def ets(
     program = Program(lambdac=lambdac, lambdas=lambdas, cluster_distance=cluster_distance)
     aggregated = aggregation(path_score)
 
-    def init_memory(state: SearchState) -> Ancestors:
-        slots, depths = state.frontier.step_scores.shape
-        return Ancestors(slot=jnp.full((slots, depths), -1, jnp.int32))
-
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Ancestors]:
         del params, key
         frontier = state.frontier
@@ -90,12 +86,16 @@ def ets(
         name="ets",
         plan=plan,
         keep=keep,
-        init_memory=init_memory,
+        init_memory=_no_ancestors,
         sampling=(sampling,),
         aggregation=aggregated,
         answer=answer_rule(vote),
         needs_vectors=lambdas > 0,
     )
+
+
+def _no_ancestors(state: SearchState) -> Ancestors:
+    return Ancestors(slot=jnp.full(state.frontier.step_scores.shape, -1, jnp.int32))
 
 
 def _kept(program: Program, numbers: Int[Array, " N"], state: SearchState) -> Bool[Array, " N"]:

@@ -34,18 +34,13 @@ from jaxtyping import Array, Bool, Float, Int
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
-from ..state import compact, count, empty_paths, pack
+from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
 from .fixed import check_count
-from .mcts import back_up
+from .trees import MOST_NODES, back_up, check_exploration, plant
 from .types import SimulatedTree
 
 _LAST = AGGREGATIONS["last"]
-
-_MOST_EXPLORATION = 1e30
-
-_MOST_NODES = 1 << 14
-"""Largest number of nodes of a tree. Every search of a batch has room for all nodes of its tree."""
 
 
 @functools.cache
@@ -73,15 +68,11 @@ def global_mcts(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
-    # An infinite one times a bonus of 0 is no number.
-    if not 0.0 <= exploration <= _MOST_EXPLORATION:
-        raise ValueError(
-            f"exploration must be a number from 0 to {_MOST_EXPLORATION:g}, got {exploration}"
-        )
+    check_exploration(exploration)
     check_count("branching", branching, 1)
     check_count("max_nodes", max_nodes, 2)
-    if max_nodes > _MOST_NODES:
-        raise ValueError(f"max_nodes must be at most {_MOST_NODES}, got {max_nodes}")
+    if max_nodes > MOST_NODES:
+        raise ValueError(f"max_nodes must be at most {MOST_NODES}, got {max_nodes}")
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, SimulatedTree]:
         del params, key
@@ -109,8 +100,7 @@ def _make_keep(
 ) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], SimulatedTree]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], SimulatedTree]:
         pool = state.pool
-        # A path at the largest depth may be unfinished: it can't grow.
-        goes_on = pool.valid & ~pool.done & (pool.depth < state.max_depth)
+        goes_on = growing(state)
         ends = pool.valid & pool.done
         tree, node = _observe(state, goes_on)
         nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
@@ -134,7 +124,7 @@ def _make_keep(
             node_of_slot=jnp.where(grows, jnp.zeros_like(simulated).at[0].set(best), simulated),
             simulates=jnp.any(goes_on),
         )
-        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), tree.paths, pool)
+        rows = join(tree.paths, pool)
         return rows, jnp.concatenate([chosen, ends | goes_on]), tree
 
     return keep
@@ -194,14 +184,11 @@ def _observe(
 
 
 def _plant(state: SearchState, max_nodes: int) -> SimulatedTree:
-    frontier = state.frontier
-    root = jax.tree.map(lambda leaf: leaf[0], frontier.embedding)
-    nodes = empty_paths(max_nodes, frontier.step_scores.shape[1], root)
     return SimulatedTree(
-        paths=compact(frontier, frontier.valid, nodes),
+        paths=plant(state, max_nodes),
         visits=jnp.zeros((max_nodes,), jnp.float32),
         value_sum=jnp.zeros((max_nodes,), jnp.float32),
         is_leaf=jnp.zeros((max_nodes,), bool),
-        node_of_slot=jnp.zeros(frontier.valid.shape, jnp.int32),
+        node_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
         simulates=jnp.bool_(False),
     )

@@ -37,9 +37,10 @@ from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..ranking import prune
-from ..state import compact, count, empty_paths
+from ..state import compact, count, growing, join
 from ..types import Paths, Request, SearchState
 from .fixed import check_count
+from .trees import MOST_NODES, plant
 from .types import OpenNodes
 
 _HOPELESS = 0.01
@@ -47,9 +48,6 @@ _HOPELESS = 0.01
 
 _SLACK = 0.01
 """A solution can end the search although its value is lower than the greedy one's by up to this."""
-
-_MOST_NODES = 1 << 14
-"""Largest number of nodes of a tree. Every search of a batch has room for all nodes of its tree."""
 
 
 @functools.cache
@@ -88,10 +86,10 @@ def litesearch(
     check_count("max_budget", max_budget, 1)
     check_count("end_leaf_num", end_leaf_num, 1)
     check_count("limit", limit, 1)
-    if limit * max_budget > _MOST_NODES:
+    if limit * max_budget > MOST_NODES:
         raise ValueError(
             f"limit * max_budget = {limit} * {max_budget} nodes, of which a search holds at most "
-            f"{_MOST_NODES}: lower limit or max_budget"
+            f"{MOST_NODES}: lower limit or max_budget"
         )
     aggregated, greedy = aggregation(path_score), Sampling(temperature=0.0)
 
@@ -100,13 +98,8 @@ def litesearch(
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, OpenNodes]:
         del params, key
-        frontier, memory = state.frontier, state.memory
-        values = jnp.where(
-            frontier.depth == 0, memory.greedy_value, path_scores(frontier, aggregated)
-        )
-        children = num_children(
-            values, memory.greedy_value, frontier.depth + 1, expected, max_budget
-        )
+        memory = state.memory
+        children = _wanted_children(state, aggregated, expected, max_budget)
         more = jnp.minimum(children, state.num_candidates) - 1
         return request(state, jnp.where(memory.greedy_grows, 0, more), sampling), memory
 
@@ -122,6 +115,15 @@ def litesearch(
         init_memory=functools.partial(_plant, max_nodes=1 + limit * max_budget),
         num_steps=functools.partial(_num_steps, limit=limit),
     )
+
+
+def _wanted_children(
+    state: SearchState, path_score: Aggregation, expected: float, max_budget: int
+) -> Int[Array, " N"]:
+    """b of each frontier node. The value of the root is that of the greedy solution."""
+    frontier, greedy_value = state.frontier, state.memory.greedy_value
+    values = jnp.where(frontier.depth == 0, greedy_value, path_scores(frontier, path_score))
+    return num_children(values, greedy_value, frontier.depth + 1, expected, max_budget)
 
 
 def num_children(
@@ -162,10 +164,7 @@ def _num_steps(num_candidates: Any, max_depth: Any, *, limit: int) -> Any:
 
 
 def _plant(state: SearchState, max_nodes: int) -> OpenNodes:
-    frontier = state.frontier
-    root = jax.tree.map(lambda leaf: leaf[0], frontier.embedding)
-    nodes = empty_paths(max_nodes, frontier.step_scores.shape[1], root)
-    paths = compact(frontier, frontier.valid, nodes)
+    paths = plant(state, max_nodes)
     return OpenNodes(
         paths=paths,
         is_open=paths.valid,
@@ -180,8 +179,7 @@ def _make_keep(
 ) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], OpenNodes]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], OpenNodes]:
         pool = state.pool
-        # A path at the largest depth may be unfinished: it can't grow.
-        lives = pool.valid & (pool.done | (pool.depth < state.max_depth))
+        lives = growing(state) | (pool.valid & pool.done)
         places = state.width - count(state.finished)
         ends = prune(path_keys(pool, path_score), lives & pool.done, places)
         tree, goes_on = _add_children(state.memory, pool, lives, path_scores(pool, path_score))
@@ -205,7 +203,7 @@ def _make_keep(
         tree = tree.replace(
             is_open=tree.is_open & ~chosen, num_grown=tree.num_grown + grows.astype(jnp.int32)
         )
-        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), tree.paths, pool)
+        rows = join(tree.paths, pool)
         return rows, jnp.concatenate([chosen, ends | goes_on]), tree
 
     return keep

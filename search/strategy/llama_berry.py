@@ -31,9 +31,8 @@ What is open in the publication, or differs from it:
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -41,10 +40,18 @@ from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_best
 from ..comparison import Comparison
 from ..interface import Sampling, Strategy
-from ..state import pack
-from ..types import Paths, Request, SearchState
-from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant
+from ..types import Paths, SearchState
+from .answer_tree import (
+    ask_one,
+    check_rewriting,
+    grow,
+    of_children,
+    plant_question,
+    rewrite_next,
+    without_father,
+)
 from .fixed import check_count
+from .trees import check_exploration
 from .types import RankedAnswers
 
 _LAST = AGGREGATIONS["last"]
@@ -79,9 +86,7 @@ def llama_berry(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
-    # An infinite one times a bonus of 0 is no number.
-    if not 0.0 <= exploration <= 1e30:
-        raise ValueError(f"exploration must be a number from 0 to 1e+30, got {exploration}")
+    check_exploration(exploration)
     check_count("max_child", max_child, 1)
     for name, value in (("alpha", alpha), ("gamma", gamma)):
         if not 0.0 <= value <= 1.0:
@@ -91,36 +96,12 @@ def llama_berry(
         prompt=comparison, rule="borda", temperature=judge_temperature, judge=judge, scores=True
     )
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, RankedAnswers]:
-        del params, key
-        return ask(state, 1, sampling), state.memory
-
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], RankedAnswers]:
-        memory: RankedAnswers = state.memory
-        paths, is_new = grow(memory.paths, state.pool, memory.node_of_slot)
-        nodes = jnp.arange(is_new.shape[0], dtype=jnp.int32)
-        # An answer to the question, node 0, is no rewrite.
-        paths = paths.replace(parent=jnp.where(is_new & (paths.parent == 0), nodes, paths.parent))
-        quality = jnp.where(is_new, alpha * path_scores(paths, _LAST), memory.quality)
-        quality = backpropagated(quality, paths.parent, is_new, gamma)
-        visits = jnp.where(is_new, 1, memory.visits)
-        best = choose(paths.parent, paths.valid, quality, visits, exploration, max_child)
-        chosen = (nodes == best) & (answers_left(state) > 0)
-        node_of_slot, _ = pack(chosen, memory.node_of_slot.shape[0])
-        memory = RankedAnswers(
-            paths=paths,
-            quality=quality,
-            visits=visits + chosen.astype(jnp.int32),
-            node_of_slot=node_of_slot,
-        )
-        return kept(state, paths, chosen, memory)
-
     return Strategy(
         name="llama_berry",
-        plan=plan,
+        plan=ask_one(sampling),
         sampling=(sampling,),
         aggregation=_LAST,
-        keep=keep,
+        keep=_make_keep(exploration, max_child, alpha, gamma),
         answer=answer_best,
         init_memory=_init_memory,
         num_steps=lambda num_candidates, max_depth: num_candidates,
@@ -129,6 +110,24 @@ def llama_berry(
         rewriting=rewriting,
         comparison=compared,
     )
+
+
+def _make_keep(
+    exploration: float, max_child: int, alpha: float, gamma: float
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], RankedAnswers]]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], RankedAnswers]:
+        memory: RankedAnswers = state.memory
+        paths, is_new = grow(memory.paths, state.pool, memory.node_of_slot)
+        # An answer to the question, node 0, is no rewrite.
+        paths = without_father(paths, is_new & (paths.parent == 0))
+        quality = jnp.where(is_new, alpha * path_scores(paths, _LAST), memory.quality)
+        quality = backpropagated(quality, paths.parent, is_new, gamma)
+        visits = jnp.where(is_new, 1, memory.visits)
+        best = choose(paths.parent, paths.valid, quality, visits, exploration, max_child)
+        memory = memory.replace(paths=paths, quality=quality, visits=visits)
+        return rewrite_next(state, memory, best)
+
+    return keep
 
 
 def backpropagated(
@@ -170,9 +169,7 @@ def choose(
         max_child: children from which on a node may be left out.
     """
     nodes = jnp.arange(parent.shape[0], dtype=jnp.int32)
-    children = has_child(parent, valid)
-    num_children = jnp.sum(children, axis=1, dtype=jnp.int32)
-    best_child = jnp.max(jnp.where(children, quality[None, :], -jnp.inf), axis=1)
+    num_children, best_child = of_children(parent, valid, quality)
     of_father = jnp.where(parent == nodes, 1, visits[parent]).astype(jnp.float32)
     uct = quality + exploration * jnp.sqrt(jnp.log(of_father) / visits.astype(jnp.float32))
     explored = (num_children >= max_child) & (best_child > quality)
@@ -181,7 +178,7 @@ def choose(
 
 
 def _init_memory(state: SearchState) -> RankedAnswers:
-    paths = plant(state)
+    paths = plant_question(state)
     return RankedAnswers(
         paths=paths,
         quality=jnp.zeros(paths.valid.shape, jnp.float32),

@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..aggregations import aggregation, last, path_keys
+from ..aggregations import Aggregation, aggregation, last, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request, share_of_candidates
 from ..ranking import prune
-from ..state import count, empty_paths, pack, select, with_newest_scores
+from ..state import blank_like, count, pack, select, with_newest_scores
 from ..types import Paths, Request, SearchState
 from .fixed import beam, check_count
 from .types import Waiting
@@ -81,6 +82,22 @@ def lookahead(
         rolls = request(state, 1, greedy, scored=(left == 1) | at_end, score_ends=True)
         return select(left > 0, rolls, request(state, each, sampling)), state.memory
 
+    return Strategy(
+        name="lookahead",
+        plan=plan,
+        sampling=tuple(dict.fromkeys((sampling, greedy))),
+        aggregation=aggregated,
+        keep=_make_keep(lookahead, share, aggregated),
+        answer=answer_rule(vote),
+        init_memory=_nothing_waits,
+        num_steps=lambda num_candidates, max_depth: max_depth * (lookahead + 1),
+        weights_paths=path_score != "last",
+    )
+
+
+def _make_keep(
+    lookahead: int, beam_width: Callable[[Any], Any], aggregated: Aggregation
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " N"], Waiting]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Waiting]:
         pool, memory = state.pool, state.memory
         left, rolling = memory.steps_left, memory.steps_left > 0
@@ -94,29 +111,16 @@ def lookahead(
         free = state.width - count(state.finished)
         rolls = prune(path_keys(pool, aggregated), pool.valid & ~at_end & (next_left > 0), free)
         decides = ~jnp.any(rolls) | (state.spent >= state.budget)
-        beam_width = jnp.minimum(share(state.num_candidates), state.width)
-        best = prune(
-            path_keys(candidates, aggregated),
-            candidates.valid,
-            beam_width - count(state.finished),
-        )
+        places = jnp.minimum(beam_width(state.num_candidates), state.width)
+        places -= count(state.finished)
+        best = prune(path_keys(candidates, aggregated), candidates.valid, places)
         slot_row, is_slot = pack(rolls, memory.row_of_slot.shape[0])
         goes_on = Waiting(candidates, jnp.where(is_slot, row[slot_row], 0), next_left)
         nothing = _nothing_waits(state)
         marked = jnp.where(decides, best, rolls)
         return select(decides, candidates, pool), marked, select(decides, nothing, goes_on)
 
-    return Strategy(
-        name="lookahead",
-        plan=plan,
-        sampling=tuple(dict.fromkeys((sampling, greedy))),
-        aggregation=aggregated,
-        keep=keep,
-        answer=answer_rule(vote),
-        init_memory=_nothing_waits,
-        num_steps=lambda num_candidates, max_depth: max_depth * (lookahead + 1),
-        weights_paths=path_score != "last",
-    )
+    return keep
 
 
 def _rescored(
@@ -132,10 +136,8 @@ def _rescored(
 
 
 def _nothing_waits(state: SearchState) -> Waiting:
-    capacity, depth_capacity = state.pool.step_scores.shape
-    root = jax.tree.map(lambda leaf: leaf[0], state.pool.embedding)
     return Waiting(
-        candidates=empty_paths(capacity, depth_capacity, root),
+        candidates=blank_like(state.pool),
         row_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
         steps_left=jnp.int32(0),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,10 @@ from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
 from ..ranking import prune
-from ..state import compact, count, empty_paths, pack
+from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
-from .types import SimulatedTree, Tree
+from .trees import back_up, plant
+from .types import Tree
 
 
 @functools.cache
@@ -80,16 +81,13 @@ def _num_children(state: SearchState, branching: int) -> Int[Array, ""]:
 
 
 def _plant(state: SearchState, branching: int, max_nodes: int) -> Tree:
-    frontier = state.frontier
     cost, reserve = _branching(state, branching), state.width * (state.max_depth - 1)
-    root = jax.tree.map(lambda leaf: leaf[0], frontier.embedding)
-    nodes = empty_paths(max_nodes, frontier.step_scores.shape[1], root)
     return Tree(
-        paths=compact(frontier, frontier.valid, nodes),
+        paths=plant(state, max_nodes),
         visits=jnp.zeros((max_nodes,), jnp.float32),
         value_sum=jnp.zeros((max_nodes,), jnp.float32),
         is_leaf=jnp.zeros((max_nodes,), bool),
-        node_of_slot=jnp.zeros(frontier.valid.shape, jnp.int32),
+        node_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
         completes=(state.budget < cost + reserve) | (1 + cost > max_nodes),
     )
 
@@ -107,7 +105,7 @@ def _make_keep(
         visits, value_sum = tree.visits, tree.value_sum
 
         # Children of paths that are being completed are kept beside the tree.
-        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), paths, state.pool)
+        rows = join(paths, state.pool)
         is_child = jnp.concatenate([is_new, state.pool.valid & tree.completes])
         # Finished children take places first; leaves get the rest.
         places = state.width - count(state.finished)
@@ -147,24 +145,6 @@ def _make_keep(
         return rows, ends | jnp.concatenate([reached, goes_on]), tree
 
     return keep
-
-
-_Tree = TypeVar("_Tree", Tree, SimulatedTree)
-
-
-def back_up(tree: _Tree, at: Bool[Array, " M"], values: Any) -> _Tree:
-    """Add one visit and the value of each marked node to the node and to all its ancestors."""
-
-    def climb(carry: tuple[_Tree, jax.Array, jax.Array]) -> tuple[_Tree, jax.Array, jax.Array]:
-        tree, node, alive = carry
-        tree = tree.replace(
-            visits=tree.visits.at[node].add(alive.astype(jnp.float32)),
-            value_sum=tree.value_sum.at[node].add(jnp.where(alive, values, 0.0)),
-        )
-        return tree, tree.paths.parent[node], alive & (node != 0)
-
-    start = (tree, jnp.arange(at.shape[0], dtype=jnp.int32), at)
-    return lax.while_loop(lambda carry: jnp.any(carry[2]), climb, start)[0]
 
 
 def _descend(tree: Tree, exploration: Any) -> Int[Array, ""]:

@@ -29,19 +29,25 @@ What differs from the authors' code:
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy
-from ..state import pack
-from ..types import Paths, Request, SearchState
-from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant
+from ..types import Paths, SearchState
+from .answer_tree import (
+    ask_one,
+    check_rewriting,
+    grow,
+    of_children,
+    plant_question,
+    rewrite_next,
+    without_father,
+)
 from .fixed import check_count
+from .trees import check_exploration
 from .types import RefinedAnswers
 
 _LEAST, _SPAN = -100.0, 200.0
@@ -49,8 +55,6 @@ _LEAST, _SPAN = -100.0, 200.0
 
 _SUPPRESSED = 50.0
 """Reward of an answer whose reward is at least `full_score`."""
-
-_MOST_EXPLORATION = 1e30
 
 _LAST = AGGREGATIONS["last"]
 
@@ -78,41 +82,25 @@ def mctsr(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
-    # An infinite one times a bonus of 0 is no number.
-    if not 0.0 <= exploration <= _MOST_EXPLORATION:
-        raise ValueError(
-            f"exploration must be a number from 0 to {_MOST_EXPLORATION:g}, got {exploration}"
-        )
+    check_exploration(exploration)
     if not full_score >= _LEAST:
         raise ValueError(f"full_score must be a reward >= {_LEAST:g}, got {full_score}")
     check_count("max_expand", max_expand, 1)
     check_rewriting(rewriting)
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, RefinedAnswers]:
-        del params, key
-        return ask(state, 1, sampling), state.memory
-
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], RefinedAnswers]:
         memory: RefinedAnswers = state.memory
         paths, is_new = grow(memory.paths, state.pool, memory.node_of_slot)
-        nodes = jnp.arange(is_new.shape[0], dtype=jnp.int32)
         # The first answer is no rewrite of the dummy answer.
-        paths = paths.replace(parent=jnp.where(is_new & (state.step == 0), nodes, paths.parent))
+        paths = without_father(paths, is_new & (state.step == 0))
         visits = jnp.where(is_new, 1, memory.visits)
-        rewards = _LEAST + _SPAN * path_scores(paths, _LAST)
-        rewards = jnp.where(rewards >= full_score, _SUPPRESSED, rewards)
-        rewards = jnp.where(nodes == 0, _LEAST, rewards)
+        rewards = _rewards(paths, full_score)
         best = choose(paths.parent, paths.valid, rewards, visits, exploration, max_expand)
-        chosen = (nodes == best) & (answers_left(state) > 0)
-        node_of_slot, _ = pack(chosen, memory.node_of_slot.shape[0])
-        memory = memory.replace(
-            paths=paths, visits=visits + chosen.astype(jnp.int32), node_of_slot=node_of_slot
-        )
-        return kept(state, paths, chosen, memory)
+        return rewrite_next(state, memory.replace(paths=paths, visits=visits), best)
 
     return Strategy(
         name="mctsr",
-        plan=plan,
+        plan=ask_one(sampling),
         sampling=(sampling,),
         aggregation=_LAST,
         keep=keep,
@@ -122,6 +110,13 @@ def mctsr(
         needs_step_scores=False,
         rewriting=rewriting,
     )
+
+
+def _rewards(paths: Paths, full_score: float) -> Float[Array, " M"]:
+    """The reward of each node; node 0 is the dummy answer."""
+    rewards = _LEAST + _SPAN * path_scores(paths, _LAST)
+    rewards = jnp.where(rewards >= full_score, _SUPPRESSED, rewards)
+    return rewards.at[0].set(_LEAST)
 
 
 def choose(
@@ -142,9 +137,7 @@ def choose(
         exploration: C of UCT.
         max_expand: children from which on a node may be left out.
     """
-    children = has_child(parent, valid)
-    num_children = jnp.sum(children, axis=1, dtype=jnp.int32)
-    best_child = jnp.max(jnp.where(children, rewards[None, :], -jnp.inf), axis=1)
+    num_children, best_child = of_children(parent, valid, rewards)
     backed_up = jnp.where(num_children > 0, (rewards + best_child) / 2.0, rewards)
     is_root = parent == jnp.arange(parent.shape[0], dtype=jnp.int32)
     of_father = jnp.where(is_root, 0, visits[parent]).astype(jnp.float32)
@@ -155,7 +148,7 @@ def choose(
 
 
 def _init_memory(state: SearchState) -> RefinedAnswers:
-    paths = plant(state)
+    paths = plant_question(state)
     return RefinedAnswers(
         paths=paths,
         visits=paths.valid.astype(jnp.int32),

@@ -25,6 +25,7 @@ the newest step's token probabilities, and the PRM is not called.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,13 +33,13 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregations import Aggregation, aggregation, path_scores
-from ..answers import AnswerRule, answer_majority, answer_rule
-from ..interface import Sampling, Strategy, request
+from ..aggregations import aggregation, path_scores
+from ..answers import AnswerRule, answer_rule
+from ..interface import Sampling, Strategy, keep_children, request
+from ..resampling import drawn, or_equal
 from ..resampling import resampling as scheme
 from ..selection import best, weighted_vote
-from ..state import take
-from ..types import Context, Paths, Request, SearchState
+from ..types import Paths, Request, SearchState
 from .types import Resampled
 
 _CLIP = 1e-7
@@ -87,6 +88,49 @@ def particle_filtering(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
+    _check(weight_temperature, weight_source, tempering, ess_threshold, early_phase)
+    is_confident = weight_source == "confidence"
+    aggregated, resample = aggregation(path_score), scheme(resampling)
+    is_drawn = vote == SAMPLED
+
+    def log_weights(paths: Paths) -> Float[Array, " N"]:
+        score = confidence(paths) if is_confident else path_scores(paths, aggregated)
+        return odds_of(score, paths.valid, weight_temperature)
+
+    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Resampled]:
+        del params
+        draw, noise = jax.random.split(key)
+        both = or_equal(jnp.concatenate([log_weights(state.frontier), log_weights(state.finished)]))
+        if tempering != "none":
+            progress = state.step.astype(jnp.float32) / state.max_depth.astype(jnp.float32)
+            both = tempered(both, progress, tempering, ess_threshold, early_phase)
+        copies = resample(draw, jax.nn.softmax(both), state.width)
+        grows, stays = jnp.split(copies, [state.frontier.valid.shape[0]])
+        memory = Resampled(stays, _gumbel(noise, state.memory.noise.shape[0]))
+        return request(state, grows, sampling), memory
+
+    return Strategy(
+        name="particle_filtering",
+        plan=plan,
+        sampling=(sampling,),
+        aggregation=aggregated,
+        keep=_noisy_children if is_drawn else keep_children,
+        keep_finished=_noisy_finished if is_drawn else _drawn_finished,
+        weights_paths=True,
+        uses_scores=not is_confident,
+        needs_log_probs=is_confident,
+        answer=_answer_of(vote, is_confident, log_weights),
+        init_memory=functools.partial(_nothing_drawn, noisy=is_drawn),
+    )
+
+
+def _check(
+    weight_temperature: float,
+    weight_source: str,
+    tempering: str,
+    ess_threshold: float,
+    early_phase: float,
+) -> None:
     if not weight_temperature > 0:
         raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
     for name, value, known in (
@@ -98,73 +142,35 @@ def particle_filtering(
     for name, share in (("ess_threshold", ess_threshold), ("early_phase", early_phase)):
         if not 0.0 < share <= 1.0:
             raise ValueError(f"{name} must be in (0, 1], got {share}")
-    is_confident = weight_source == "confidence"
-    aggregated, resample = aggregation(path_score), scheme(resampling)
-    is_drawn = vote == SAMPLED
 
-    def log_weights(paths: Paths, aggregation: Aggregation = aggregated) -> Float[Array, " N"]:
-        score = confidence(paths) if is_confident else path_scores(paths, aggregation)
-        return odds_of(score, paths.valid, weight_temperature)
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Resampled]:
-        del params
-        draw, noise = jax.random.split(key)
-        both = jnp.concatenate([log_weights(state.frontier), log_weights(state.finished)])
-        # After the end of a search there may be no particle, and nothing is sampled.
-        both = jnp.where(jnp.isfinite(jnp.max(both)), both, 0.0)
-        if tempering != "none":
-            progress = state.step.astype(jnp.float32) / state.max_depth.astype(jnp.float32)
-            both = tempered(both, progress, tempering, ess_threshold, early_phase)
-        copies = resample(draw, jax.nn.softmax(both), state.width)
-        grows, stays = jnp.split(copies, [state.frontier.valid.shape[0]])
-        memory = Resampled(stays, _gumbel(noise, state.memory.noise.shape[0]))
-        return request(state, grows, sampling), memory
+def _answer_of(
+    vote: str, is_confident: bool, log_weights: Callable[[Paths], Float[Array, " N"]]
+) -> AnswerRule:
+    """The answer rule of a vote; `is_confident` replaces path scores by confidences."""
 
-    def keep_finished(state: SearchState) -> Paths:
-        copies = state.memory.copies
-        rows = jnp.arange(copies.shape[0], dtype=jnp.int32)
-        drawn = jnp.repeat(rows, copies, total_repeat_length=rows.shape[0])
-        paths = take(state.finished, drawn).replace(valid=rows < jnp.sum(copies))
-        weight = state.memory.noise[-rows.shape[0] :] if is_drawn else paths.weight
-        return paths.replace(weight=weight)
-
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
-        pool = state.pool
-        weight = state.memory.noise[: pool.valid.shape[0]] if is_drawn else pool.weight
-        return pool.replace(weight=weight), pool.valid, state.memory
-
-    def answer_drawn(
-        params: Any, finished: Paths, context: Context, aggregation: Aggregation
+    def drawn_answer(
+        params: Any, finished: Paths, context: Any, aggregation: Any
     ) -> Int[Array, ""]:
-        del params, context
+        del params, context, aggregation
         # The largest of log-weights with Gumbel noise is a draw by weight.
-        keys = log_weights(finished, aggregation) + finished.weight
+        keys = log_weights(finished) + finished.weight
         return best(keys, finished.answer, finished.valid)
 
-    def answer_confident(
-        params: Any, finished: Paths, context: Context, aggregation: Aggregation
+    def best_answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
+        del params, context, aggregation
+        return best(log_weights(finished), finished.answer, finished.valid)
+
+    def voted_answer(
+        params: Any, finished: Paths, context: Any, aggregation: Any
     ) -> Int[Array, ""]:
-        del params, context
-        if vote == "best":
-            return best(log_weights(finished, aggregation), finished.answer, finished.valid)
+        del params, context, aggregation
         return weighted_vote(confidence(finished), finished.answer, finished.valid)
 
-    rule: AnswerRule = answer_drawn if is_drawn else answer_rule(vote)
-    if is_confident and not is_drawn and rule is not answer_majority:
-        rule = answer_confident
-    return Strategy(
-        name="particle_filtering",
-        plan=plan,
-        sampling=(sampling,),
-        aggregation=aggregated,
-        keep=keep,
-        keep_finished=keep_finished,
-        weights_paths=True,
-        uses_scores=not is_confident,
-        needs_log_probs=is_confident,
-        answer=rule,
-        init_memory=functools.partial(_nothing_drawn, noisy=is_drawn),
-    )
+    if vote == SAMPLED:
+        return drawn_answer
+    rules = {"best": best_answer, "weighted": voted_answer} if is_confident else {}
+    return rules.get(vote) or answer_rule(vote)
 
 
 def confidence(paths: Paths) -> Float[Array, " N"]:
@@ -221,6 +227,20 @@ def _nothing_drawn(state: SearchState, noisy: bool) -> Resampled:
     slots = state.finished.valid.shape[0]
     size = state.pool.valid.shape[0] + slots if noisy else 0
     return Resampled(jnp.zeros((slots,), jnp.int32), jnp.zeros((size,), jnp.float32))
+
+
+def _drawn_finished(state: SearchState) -> Paths:
+    return drawn(state.finished, state.memory.copies)
+
+
+def _noisy_finished(state: SearchState) -> Paths:
+    paths = _drawn_finished(state)
+    return paths.replace(weight=state.memory.noise[-paths.valid.shape[0] :])
+
+
+def _noisy_children(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
+    pool = state.pool
+    return pool.replace(weight=state.memory.noise[: pool.valid.shape[0]]), pool.valid, state.memory
 
 
 def _gumbel(key: jax.Array, size: int) -> Float[Array, " N"]:

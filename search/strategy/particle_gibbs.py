@@ -21,6 +21,7 @@ weight. Neither code has ancestor sampling.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,9 +32,9 @@ from jaxtyping import Array, Bool, Float, Int
 from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..resampling import drawn, or_equal, rows_at
 from ..resampling import resampling as scheme
-from ..resampling import rows_at
-from ..state import compact, count, empty_paths, select, take
+from ..state import blank_like, compact, count, growing, join, question_of, select, take
 from ..types import Paths, Request, SearchState
 from .particle_filtering import odds_of
 from .types import Iterations
@@ -77,59 +78,21 @@ def particle_gibbs(
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Iterations]:
         del params
         draw, draw_reference = jax.random.split(key)
-        frontier, finished = state.frontier, state.finished
-        begins = (state.step > 0) & (_depth(state) == 0)
+        frontier, finished, depth = state.frontier, state.finished, _depth(state)
+        begins = (state.step > 0) & (depth == 0)
         memory = select(begins, _with_reference(state.memory, finished), state.memory)
         # The reference counts with its steps so far; at the beginning it has no steps.
         finished = finished.replace(valid=finished.valid & ~begins)
-        both = jnp.concatenate([log_weights(frontier), log_weights(finished)])
-        # After the end of a search there may be no particle, and nothing is sampled.
-        both = jnp.where(jnp.isfinite(jnp.max(both)), both, 0.0)
+        both = or_equal(jnp.concatenate([log_weights(frontier), log_weights(finished)]))
         free = state.width - count(memory.reference)
         copies = resample(draw, jax.nn.softmax(both), free)
         grows, stays = jnp.split(copies, [frontier.valid.shape[0]])
-        depth = _depth(state)
-        trail = jax.tree.map(
-            lambda rows, now: rows.at[depth].set(now), memory.trail, _unscored(frontier)
+        memory = memory.replace(
+            copies=stays,
+            uniform=jax.random.uniform(draw_reference, (), jnp.float32),
+            trail=_put(memory.trail, depth, _unscored(frontier)),
         )
-        uniform = jax.random.uniform(draw_reference, (), jnp.float32)
-        memory = memory.replace(copies=stays, uniform=uniform, trail=trail)
         return request(state, grows, sampling), memory
-
-    def has_next(state: SearchState) -> Bool[Array, ""]:
-        """Whether the step ends an iteration that is not the last."""
-        is_last = state.memory.iteration + 1 >= num_iterations
-        over = ~jnp.any(_grows(state)) & (state.spent < state.budget)
-        return over & ~is_last & (state.width > 1)
-
-    def keep_finished(state: SearchState) -> Paths:
-        """The reference if it has ended, and the particles drawn; or the next reference."""
-        memory, finished = state.memory, state.finished
-        slots = finished.valid.shape[0]
-        rows = jnp.arange(slots, dtype=jnp.int32)
-        repeated = jnp.repeat(rows, memory.copies, total_repeat_length=slots)
-        drawn = take(finished, repeated).replace(valid=rows < jnp.sum(memory.copies))
-        joins = memory.reference.valid & ~_goes_along(state)
-        root = jax.tree.map(lambda leaf: leaf[0], finished.embedding)
-        blank = empty_paths(slots, finished.step_scores.shape[1], root)
-        both = _join(memory.reference, drawn)
-        finished = compact(both, jnp.concatenate([joins, drawn.valid]), blank)
-        ended = state.pool.replace(valid=state.pool.valid & state.pool.done)
-        particles = _join(finished, ended)
-        # Without a particle any weights will do: no row is valid.
-        weights = jnp.where(jnp.any(particles.valid), log_weights(particles), 0.0)
-        chosen = take(particles, rows_at(memory.uniform[None], jax.nn.softmax(weights)))
-        return select(has_next(state), compact(chosen, chosen.valid, blank), finished)
-
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], Iterations]:
-        memory, pool = state.memory, state.pool
-        begins = has_next(state) & jnp.any(state.finished.valid)
-        stays = (_grows(state) | (pool.valid & pool.done)) & ~begins
-        goes_along = memory.reference.valid & _goes_along(state)
-        # The reference comes first, so that it is frontier slot 0.
-        rows = _join(_join(memory.root, _reference_at(memory, _depth(state) + 1)), pool)
-        marked = jnp.concatenate([begins[None], goes_along, stays])
-        return rows, marked, memory.replace(iteration=memory.iteration + begins.astype(jnp.int32))
 
     return Strategy(
         name="particle_gibbs",
@@ -137,8 +100,10 @@ def particle_gibbs(
         width=share_of_candidates(num_iterations),
         sampling=(sampling,),
         aggregation=aggregated,
-        keep=keep,
-        keep_finished=keep_finished,
+        keep=functools.partial(_keep, num_iterations=num_iterations),
+        keep_finished=functools.partial(
+            _keep_finished, log_weights=log_weights, num_iterations=num_iterations
+        ),
         weights_paths=True,
         answer=answer_rule(vote),
         init_memory=_first_iteration,
@@ -147,9 +112,8 @@ def particle_gibbs(
 
 
 def _first_iteration(state: SearchState) -> Iterations:
-    frontier = state.frontier
+    frontier, root = state.frontier, question_of(state)
     slots, depth_capacity = frontier.step_scores.shape
-    root = take(frontier, jnp.zeros((1,), jnp.int32))
     return Iterations(
         copies=jnp.zeros((slots,), jnp.int32),
         uniform=jnp.float32(0.0),
@@ -167,15 +131,50 @@ def _depth(state: SearchState) -> Int[Array, ""]:
     return jnp.max(state.frontier.depth, initial=0, where=state.frontier.valid)
 
 
-def _grows(state: SearchState) -> Bool[Array, " N"]:
-    # A path may be unfinished although its last step was to end the answer.
-    pool = state.pool
-    return pool.valid & ~pool.done & (pool.depth < state.max_depth)
+def _keep_finished(
+    state: SearchState, log_weights: Callable[[Paths], Float[Array, " N"]], num_iterations: int
+) -> Paths:
+    """The finished paths of the iteration; at its end the next reference alone."""
+    finished = _finished(state)
+    ended = state.pool.replace(valid=state.pool.valid & state.pool.done)
+    particles = join(finished, ended)
+    # Without a particle any weights will do: no row is valid.
+    weights = jnp.where(jnp.any(particles.valid), log_weights(particles), 0.0)
+    chosen = take(particles, rows_at(state.memory.uniform[None], jax.nn.softmax(weights)))
+    reference = compact(chosen, chosen.valid, blank_like(finished))
+    return select(_has_next(state, num_iterations), reference, finished)
+
+
+def _keep(state: SearchState, num_iterations: int) -> tuple[Paths, Bool[Array, " R"], Iterations]:
+    memory, pool = state.memory, state.pool
+    begins = _has_next(state, num_iterations) & jnp.any(state.finished.valid)
+    stays = (growing(state) | (pool.valid & pool.done)) & ~begins
+    goes_along = memory.reference.valid & _goes_along(state)
+    # The reference comes first, so that it is frontier slot 0.
+    rows = join(join(memory.root, _reference_at(memory, _depth(state) + 1)), pool)
+    marked = jnp.concatenate([begins[None], goes_along, stays])
+    return rows, marked, memory.replace(iteration=memory.iteration + begins.astype(jnp.int32))
+
+
+def _has_next(state: SearchState, num_iterations: int) -> Bool[Array, ""]:
+    """Whether the step ends an iteration that is not the last."""
+    is_last = state.memory.iteration + 1 >= num_iterations
+    over = ~jnp.any(growing(state)) & (state.spent < state.budget)
+    return over & ~is_last & (state.width > 1)
+
+
+def _finished(state: SearchState) -> Paths:
+    """The reference if it has ended, and the finished particles that were drawn."""
+    memory = state.memory
+    particles = drawn(state.finished, memory.copies)
+    joins = memory.reference.valid & ~_goes_along(state)
+    both = join(memory.reference, particles)
+    return compact(both, jnp.concatenate([joins, particles.valid]), blank_like(particles))
 
 
 def _goes_along(state: SearchState) -> Bool[Array, " 1"]:
     """Whether a reference is longer than the particles that continue, if any do."""
-    goes_on = jnp.any(_grows(state)) & (state.spent < state.budget)
+    goes_on = jnp.any(growing(state)) & (state.spent < state.budget)
     return goes_on & (state.memory.reference.depth > _depth(state) + 1)
 
 
@@ -197,6 +196,11 @@ def _with_reference(memory: Iterations, finished: Paths) -> Iterations:
     )
 
 
+def _put(rows: Any, depth: Int[Array, ""], now: Any) -> Any:
+    """Entry `depth` of a pytree with leaves [T, S, ...] replaced by `now`."""
+    return jax.tree.map(lambda leaf, entry: leaf.at[depth].set(entry), rows, now)
+
+
 def _take_each(rows: Any, index: Int[Array, " T"]) -> Any:
     """Entry `index[t]` of each row t of a pytree with leaves [T, S, ...]."""
     depths = jnp.arange(index.shape[0], dtype=jnp.int32)
@@ -212,7 +216,3 @@ def _reference_at(memory: Iterations, depth: Int[Array, ""]) -> Paths:
 
 def _unscored(paths: Paths) -> Paths:
     return paths.replace(step_scores=())
-
-
-def _join(first: Paths, second: Paths) -> Paths:
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, second)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..aggregations import AGGREGATIONS, Aggregation, aggregation, path_scores
 from ..answers import AnswerRule, answer_majority, answer_rule
 from ..interface import Sampling, Strategy, request
-from ..state import compact, count, select, take
+from ..state import compact, count, growing, join, question_of, select
 from ..types import Paths, Request, SearchState
 from .types import PathCount
 
@@ -149,9 +149,6 @@ def path_by_path(
     """
     first, others = samplings
 
-    def init_memory(state: SearchState) -> PathCount:
-        return PathCount(root=take(state.frontier, jnp.zeros((1,), jnp.int32)), begun=jnp.int32(1))
-
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, PathCount]:
         del key
         is_first = state.memory.begun == 1
@@ -162,34 +159,13 @@ def path_by_path(
         asked = select(is_first, request(state, samples, first), request(state, samples, others))
         return asked, state.memory
 
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
-        pool, memory = state.pool, state.memory
-        is_last = memory.begun >= state.num_candidates
-        has_answer = jnp.any(state.finished.valid & (state.finished.answer >= 0))
-        bad = (path_scores(pool, aggregated) < abort) & (has_answer | ~is_last)
-        # A path may be unfinished although its last step was to end the answer.
-        too_long = ~pool.done & (pool.depth >= state.max_depth)
-        stays = pool.valid & ~bad & ~too_long
-        finished = compact(pool, stays & pool.done, state.finished)
-        ended = ~jnp.any(stays & ~pool.done)
-        goes_on = ended & ~is_last & (count(finished) < state.width)
-        if stops is not None:
-            goes_on &= ~stops(finished)
-        stopped = state.used == 0
-        # A root without a budget would count as a path that ended.
-        begins = goes_on & ~stopped & (state.spent < state.budget)
-        paths = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory.root, pool)
-        marked = jnp.concatenate([begins[None], stays])
-        change = begins.astype(jnp.int32) - stopped.astype(jnp.int32)
-        return paths, marked, memory.replace(begun=memory.begun + change)
-
     return Strategy(
         name=name,
         plan=plan,
         aggregation=aggregated,
-        keep=keep,
+        keep=_make_keep(stops, abort, aggregated),
         answer=answer,
-        init_memory=init_memory,
+        init_memory=_first_path,
         # The last step may be the one in which the search stops.
         num_steps=lambda num_candidates, max_depth: (
             num_candidates * max_depth + int(decides is not None)
@@ -198,3 +174,30 @@ def path_by_path(
         uses_scores=uses_scores,
         needs_step_scores=needs_step_scores,
     )
+
+
+def _first_path(state: SearchState) -> PathCount:
+    return PathCount(root=question_of(state), begun=jnp.int32(1))
+
+
+def _make_keep(
+    stops: Callable[[Paths], Bool[Array, ""]] | None, abort: float, aggregated: Aggregation
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], PathCount]]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
+        pool, memory = state.pool, state.memory
+        is_last = memory.begun >= state.num_candidates
+        has_answer = jnp.any(state.finished.valid & (state.finished.answer >= 0))
+        bad = (path_scores(pool, aggregated) < abort) & (has_answer | ~is_last)
+        grows, ends = growing(state) & ~bad, pool.valid & pool.done & ~bad
+        finished = compact(pool, ends, state.finished)
+        goes_on = ~jnp.any(grows) & ~is_last & (count(finished) < state.width)
+        if stops is not None:
+            goes_on &= ~stops(finished)
+        stopped = state.used == 0
+        # A root without a budget would count as a path that ended.
+        begins = goes_on & ~stopped & (state.spent < state.budget)
+        change = begins.astype(jnp.int32) - stopped.astype(jnp.int32)
+        marked = jnp.concatenate([begins[None], grows | ends])
+        return join(memory.root, pool), marked, memory.replace(begun=memory.begun + change)
+
+    return keep

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Int
 from ..aggregations import Aggregation, aggregation, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all
-from ..ranking import prune
+from ..ranking import prune, prune_all
 from ..state import MAX_CANDIDATES, count, pack
 from ..types import Context, Paths, SearchState
 from .fixed import samples_then_one
@@ -54,43 +54,19 @@ def sequential_halving(
     """
     aggregated, rule = aggregation(path_score), answer_rule(vote)
 
-    def init_memory(state: SearchState) -> Halving:
-        return Halving(
-            is_arm=jnp.zeros(state.frontier.valid.shape, bool),
-            steps_left=round_length(state, state.num_candidates),
-        )
-
-    def halved(state: SearchState) -> tuple[Bool[Array, " S"], Bool[Array, " N"], Int[Array, ""]]:
-        """The finished paths and the children that are arms after this step, and their number."""
-        finished, pool, memory = state.finished, state.pool, state.memory
-        arms = jnp.concatenate([finished.valid & memory.is_arm, pool.valid])
-        number = jnp.sum(arms, dtype=jnp.int32)
-        left = jnp.where(memory.steps_left <= 1, (number + 1) // 2, number)
-        keys = jnp.concatenate([path_keys(finished, aggregated), path_keys(pool, aggregated)])
-        kept = prune(keys, arms, left)
-        old, new = jnp.split(kept, [finished.valid.shape[0]])
-        return old, new, left
-
     def keep_finished(state: SearchState) -> Paths:
-        old, _, _ = halved(state)
+        old, _ = _halved(state, aggregated)
         return state.finished.replace(weight=old.astype(jnp.float32))
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Halving]:
-        pool, memory, slots = state.pool, state.memory, state.finished.valid.shape[0]
-        old, new, number = halved(state)
+        pool, left, finished = state.pool, state.memory.steps_left, count(state.finished)
+        old, new = _halved(state, aggregated)
         # A recipe may set fewer places than N.
-        marked = prune(path_keys(pool, aggregated), new, state.width - count(state.finished))
-        _, is_new = pack(marked & pool.done, slots, count(state.finished))
-        return (
-            pool,
-            marked,
-            Halving(
-                is_arm=old | is_new,
-                steps_left=jnp.where(
-                    memory.steps_left <= 1, round_length(state, number), memory.steps_left - 1
-                ),
-            ),
-        )
+        marked = prune(path_keys(pool, aggregated), new, state.width - finished)
+        _, is_new = pack(marked & pool.done, old.shape[0], finished)
+        number = jnp.sum(old, dtype=jnp.int32) + jnp.sum(new, dtype=jnp.int32)
+        steps_left = jnp.where(left <= 1, round_length(state, number), left - 1)
+        return pool, marked, Halving(is_arm=old | is_new, steps_left=steps_left)
 
     def answer(
         params: Any, finished: Paths, context: Context, aggregation: Aggregation
@@ -108,8 +84,28 @@ def sequential_halving(
         keep=keep,
         keep_finished=keep_finished,
         answer=answer,
-        init_memory=init_memory,
+        init_memory=_first_round,
         weights_paths=True,
+    )
+
+
+def _first_round(state: SearchState) -> Halving:
+    return Halving(
+        is_arm=jnp.zeros(state.frontier.valid.shape, bool),
+        steps_left=round_length(state, state.num_candidates),
+    )
+
+
+def _halved(
+    state: SearchState, aggregated: Aggregation
+) -> tuple[Bool[Array, " S"], Bool[Array, " N"]]:
+    """The finished paths and the children that are arms after this step."""
+    is_end = state.memory.steps_left <= 1
+    return prune_all(
+        state,
+        aggregated,
+        state.memory.is_arm,
+        lambda number: jnp.where(is_end, (number + 1) // 2, number),
     )
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool
 from ..aggregations import aggregation, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, same_for_all
-from ..ranking import prune
+from ..ranking import prune, prune_all
 from ..state import MAX_CANDIDATES, count, pack
 from ..types import Paths, SearchState
 from .fixed import samples_then_one
@@ -55,33 +55,27 @@ def speculative_rejection(
     if memory_tokens < 0:
         raise ValueError(f"memory_tokens must be >= 0, got {memory_tokens}")
     aggregated = aggregation(path_score)
-    kept_of = [max(1, round((1.0 - rejection) * number)) for number in range(MAX_CANDIDATES + 1)]
+    numbers = [max(1, round((1.0 - rejection) * number)) for number in range(MAX_CANDIDATES + 1)]
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Rejection]:
         pool, finished, memory = state.pool, state.finished, state.memory
         length = memory.length[pool.parent] + pool.num_tokens
         live = pool.valid & ~pool.done
         is_full = jnp.sum(jnp.where(live, length, 0), dtype=jnp.int32) > memory_tokens
-        ranked = jnp.concatenate([finished.valid & memory.ranked, pool.valid])
-        keys = jnp.concatenate([path_keys(finished, aggregated), path_keys(pool, aggregated)])
-        number = jnp.sum(ranked, dtype=jnp.int32)
-        kept = prune(keys, ranked, jnp.asarray(kept_of, jnp.int32)[number]) | ~is_full
-        slots = finished.valid.shape[0]
-        old, new = jnp.split(kept, [slots])
+        kept_of = jnp.asarray(numbers, jnp.int32)
+        kept = prune_all(state, aggregated, memory.ranked, lambda number: kept_of[number])
+        old, new = (mask | ~is_full for mask in kept)
         # A recipe may set fewer places than N.
         places = state.width - count(finished)
         marked = prune(path_keys(pool, aggregated), pool.valid & (new | pool.done), places)
-        grows, ends = marked & live, marked & pool.done
-        source, grown = pack(grows, slots)
-        ended, is_new = pack(ends, slots, count(finished))
-        return (
-            pool,
-            marked,
-            Rejection(
-                length=jnp.where(grown, length[source], 0),
-                ranked=jnp.where(is_new, new[ended], memory.ranked & old & finished.valid),
-            ),
+        slots = finished.valid.shape[0]
+        source, grown = pack(marked & live, slots)
+        ended, is_new = pack(marked & pool.done, slots, count(finished))
+        memory = Rejection(
+            length=jnp.where(grown, length[source], 0),
+            ranked=jnp.where(is_new, new[ended], memory.ranked & old & finished.valid),
         )
+        return pool, marked, memory
 
     return Strategy(
         name="speculative_rejection",

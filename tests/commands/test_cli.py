@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 
-import jax
 import numpy
 import pytest
 import scripted
 from unfitted_recipes import load_before_fitting
+from untrained import untrained
 
 import cats_jax
 import learners
@@ -636,15 +636,8 @@ def test_solve_draws_the_tree_of_a_real_search(capsys):
 @pytest.mark.usefixtures("no_models")
 def test_a_checkpoint_trained_with_other_features_is_refused(capsys, recipe, tmp_path):
     settings = learners.CATS
-    actions = settings.cats.actions
-    learner = learners.make_learner(
-        learners.make_actor(len(actions), settings.actor_hidden),
-        learners.make_critic(settings.critic_hidden),
-        actions,
-        settings.learner,
-    )
     folder = tmp_path / "controller"
-    checkpoint.save(folder, learner.init(jax.random.key(0)), settings)
+    checkpoint.save(folder, untrained(settings), settings)
     document = json.loads((folder / "checkpoint.json").read_text())
     document["feature_names"][0] = "colour"
     (folder / "checkpoint.json").write_text(json.dumps(document))

@@ -7,10 +7,10 @@ import re
 import warnings
 from typing import Any
 
-import jax
 import pytest
 from letters import QUESTIONS, HashScorer, LetterPolicy
 from scripted import ScriptedPolicy, ScriptedPrm
+from untrained import untrained
 
 import cats_jax
 import learners
@@ -154,16 +154,9 @@ def test_likelihood_and_votes_are_not_mixed_up():
 
 def test_an_own_controller_is_loaded_by_its_folder(tmp_path):
     config = dataclasses.replace(learners.CATS, actor_hidden=(4,), critic_hidden=(4,))
-    learner = learners.make_learner(
-        learners.make_actor(len(config.cats.actions), config.actor_hidden),
-        learners.make_critic(config.critic_hidden),
-        config.cats.actions,
-        config.learner,
-    )
     models = {"policy": {"name": "scripted"}, "prm a": {"name": "scripted-prm"}}
     info = {"models": models, "calibration": {"a": [0.1, 0.9, 0.2]}}
-    state = learner.init(jax.random.key(0))
-    folder = checkpoint.save(tmp_path / "own", state, config, info=info)
+    folder = checkpoint.save(tmp_path / "own", untrained(config), config, info=info)
     method = cats_jax.load_controller(folder)
     models = {"policy": ScriptedPolicy(), "scorer": ScriptedPrm()}
     searcher = Searcher(strategy=method, num_candidates=4, **models)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
+from untrained import untrained
 
 import learners
 import search
@@ -27,19 +28,9 @@ CONFIG = dataclasses.replace(
 )
 
 
-def _state() -> learners.LearnerState:
-    learner = learners.make_learner(
-        learners.make_actor(len(ACTIONS), CONFIG.actor_hidden),
-        learners.make_critic(CONFIG.critic_hidden),
-        ACTIONS,
-        CONFIG.learner,
-    )
-    return learner.init(jax.random.key(3))
-
-
 @pytest.fixture(scope="module")
 def state():
-    return _state()
+    return untrained(CONFIG, 3)
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import dataclasses
 import json
 
-import jax
 import pytest
 from mutations import damaged, mutations, reads_or_refuses
+from untrained import untrained
 
 import cats_jax
 import learners
@@ -29,13 +29,7 @@ _INFO = {
 
 
 def _saved(folder):
-    learner = learners.make_learner(
-        learners.make_actor(len(_ACTIONS), _CONFIG.actor_hidden),
-        learners.make_critic(_CONFIG.critic_hidden),
-        _ACTIONS,
-        _CONFIG.learner,
-    )
-    return checkpoint.save(folder, learner.init(jax.random.key(0)), _CONFIG, info=_INFO)
+    return checkpoint.save(folder, untrained(_CONFIG), _CONFIG, info=_INFO)
 
 
 def test_a_checkpoint_with_one_wrong_value_is_read_or_refused_by_file(tmp_path):

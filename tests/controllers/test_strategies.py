@@ -5,8 +5,8 @@ import math
 import re
 
 import chex
-import jax
 import pytest
+from untrained import untrained
 
 import learners
 import search
@@ -23,15 +23,8 @@ CONFIG = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def selective(tmp_path_factory):
-    learner = learners.make_learner(
-        learners.make_actor(len(CONFIG.cats.actions), CONFIG.actor_hidden),
-        learners.make_critic(CONFIG.critic_hidden),
-        CONFIG.cats.actions,
-        CONFIG.learner,
-        num_updates=1,
-    )
     path = tmp_path_factory.mktemp("controllers") / "selective"
-    return checkpoint.save(path, learner.init(jax.random.key(0)), CONFIG)
+    return checkpoint.save(path, untrained(CONFIG), CONFIG)
 
 
 def method(**options):

@@ -15,11 +15,11 @@ import sys
 import time
 
 import forked
-import jax
 import pytest
 import scripted
 from rich.console import Console
 from scipy import stats
+from untrained import untrained
 
 import learners
 import search
@@ -321,13 +321,7 @@ def test_math_verify_missing_is_said_before_work_starts(tmp_path, monkeypatch):
 )
 def test_a_controller_of_other_models_is_named(tmp_path, policy, info, said):
     config = dataclasses.replace(learners.CATS, actor_hidden=(4,), critic_hidden=(4,))
-    learner = learners.make_learner(
-        learners.make_actor(len(config.cats.actions), config.actor_hidden),
-        learners.make_critic(config.critic_hidden),
-        config.cats.actions,
-        config.learner,
-    )
-    path = checkpoint.save(tmp_path / "it", learner.init(jax.random.key(0)), config, info=info)
+    path = checkpoint.save(tmp_path / "it", untrained(config), config, info=info)
     strategies = ["greedy", {"name": "cats", "checkpoint": str(path)}]
     recipe = _recipe(strategies=strategies, policy=policy, calibration="none")
     notes = evaluate.prepare(recipe, scripted.ScriptedModels(), scripted.question_set(2)).notes

@@ -68,29 +68,27 @@ def _tokens(row):
     return row.ledger.generated + row.ledger.prm_computed
 
 
+_ASKING = {
+    "name": "asking",
+    "strategies": [{"name": "cats", "checkpoint": "cats-tokens", "label": "asking"}],
+    "num_candidates": [4],
+    "prms": ["exact"],
+    "calibration": "weak-likelihood",
+    "questions": {"world": "validation", "count": COUNT},
+}
+
+
 def test_a_chat_endpoint_reports_no_log_probabilities():
-    document = {
-        "name": "asking",
-        "strategies": [{"name": "cats", "checkpoint": "cats-tokens", "label": "asking"}],
-        "num_candidates": [4],
-        "prms": ["exact"],
-        "calibration": "weak-likelihood",
-        "questions": {"world": "validation", "count": COUNT},
-        "policy": {"backend": "http://localhost:1", "chat": True, "served_name": "m"},
+    document = _ASKING | {
+        "policy": {"backend": "http://localhost:1", "chat": True, "served_name": "m"}
     }
     with pytest.raises(BadInputError, match=r"'asking' reads .* chat: true does not report"):
         grid(parse_recipe(document))
 
 
 def test_a_recipe_without_log_probabilities_is_refused():
-    document = {
-        "name": "asking",
-        "strategies": [{"name": "cats", "checkpoint": "cats-tokens", "label": "asking"}],
-        "num_candidates": [4],
-        "prms": ["exact"],
-        "calibration": "weak-likelihood",
-        "questions": {"world": "validation", "count": COUNT},
-        "policy": {"path": "weak", "backend": "http://localhost:1", "log_probs": False},
+    document = _ASKING | {
+        "policy": {"path": "weak", "backend": "http://localhost:1", "log_probs": False}
     }
     with pytest.raises(BadInputError, match="'asking' reads the policy's log-probabilities"):
         grid(parse_recipe(document))

@@ -6,7 +6,15 @@ import warnings
 from collections import deque
 
 import pytest
-from compared import COST, Comparer, enhanced_borda, is_comparison, knockout, shown_in
+from compared import (
+    COST,
+    BrokenComparer,
+    Comparer,
+    enhanced_borda,
+    is_comparison,
+    knockout,
+    shown_in,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
@@ -15,7 +23,7 @@ import search
 from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.live.comparison_rules import most_matches, rounds_of
 from cats_jax.live.searcher import Searcher
-from cats_jax.protocols import Generation, Question, Step, StepSample
+from cats_jax.protocols import Question, Step, StepSample
 from cats_jax.specs.comparing import (
     BEST,
     COMPARISONS,
@@ -303,15 +311,8 @@ def test_a_limit_ends_the_comparisons():
 
 
 def test_only_the_question_at_fault_fails():
-    class Broken(Comparer):
-        def generate(self, requests) -> Generation:
-            made = super().generate(requests)
-            if any(is_comparison(r) and "text 1\n" in r.question.text for r in requests):
-                return Generation(made.samples[:-1], made.usage[:-1], 0.0)
-            return made
-
     usual = _run(GEN_SELECT, Comparer(first_by_text, 5))
-    found = _run(GEN_SELECT, Broken(first_by_text, 5))
+    found = _run(GEN_SELECT, BrokenComparer(first_by_text, 5))
     for before, after in zip(usual, found, strict=True):
         if before.question.id == "q1":
             assert (after.status, after.answer, after.chosen) == ("failed", None, None)

@@ -4,7 +4,16 @@ import dataclasses
 import warnings
 
 import pytest
-from compared import COST, Berry, Comparer, enhanced_borda, is_comparison, quantile, shown_in
+from compared import (
+    COST,
+    Berry,
+    BrokenComparer,
+    Comparer,
+    enhanced_borda,
+    is_comparison,
+    quantile,
+    shown_in,
+)
 from letters import QUESTIONS, run, signature
 
 import search
@@ -112,15 +121,8 @@ def test_the_last_ranking_asks_for_nothing_again(monkeypatch):
 
 
 def test_only_the_question_at_fault_fails():
-    class Broken(Comparer):
-        def generate(self, requests) -> Generation:
-            made = super().generate(requests)
-            if any(is_comparison(r) and "text 1\n" in r.question.text for r in requests):
-                return Generation(made.samples[:-1], made.usage[:-1], 0.0)
-            return made
-
     usual = _run(Comparer(by_verdict, 20))
-    for before, after in zip(usual, _run(Broken(by_verdict, 20)), strict=True):
+    for before, after in zip(usual, _run(BrokenComparer(by_verdict, 20)), strict=True):
         if before.question.id == "q1":
             assert after.status == "failed"
             assert "judge 'letters'" in after.reason

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import simulated_searches
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_bank import DEPTH, SETTINGS, toy_bank
@@ -29,20 +30,8 @@ def recorded(tables, node, setting):
     return np.asarray(tables.drawn)[first[cell] : first[cell + 1]].tolist()
 
 
-def request(num_samples, nodes, *, temperature=1.0, top_p=1.0, top_k=0, to_end=False, used=0):
-    slots = len(num_samples)
-    return search.Request(
-        num_samples=jnp.asarray(num_samples, jnp.int32),
-        temperature=jnp.full((slots,), temperature, jnp.float32),
-        top_p=jnp.full((slots,), top_p, jnp.float32),
-        top_k=jnp.full((slots,), top_k, jnp.int32),
-        scored=jnp.ones((slots,), bool),
-        score_ends=jnp.zeros((slots,), bool),
-        to_end=jnp.full((slots,), to_end),
-        depth=jnp.zeros((slots,), jnp.int32),
-        used=jnp.int32(used),
-        embedding=jnp.asarray(nodes, jnp.int32),
-    )
+def request(num_samples, nodes, **options):
+    return simulated_searches.request(num_samples, jnp.asarray(nodes, jnp.int32), **options)
 
 
 @pytest.mark.parametrize("prm", [0, 1])

@@ -6,10 +6,10 @@ The oracle's literal search by the same rule is compared in `test_loop`.
 import functools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from simulated_searches import searched
 
 import search
 from search import simulation
@@ -67,21 +67,8 @@ def _played(num_candidates, max_nodes=256):
     """Final states of 32 searches of a simulated question, and what each tick asked for."""
     strategy = search.methods.global_mcts(max_nodes=max_nodes)
     params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=DEPTH)
-    task = simulation.question(params, jax.random.key(1), 0, 0)
-
-    def one(key):
-        state = search.init(
-            task.root,
-            strategy=strategy,
-            num_candidates=num_candidates,
-            max_depth=DEPTH,
-            capacity=CAPACITY,
-        )
-        expand_fn = simulation.simulator(CAPACITY)
-        return search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand_fn)
-
-    final, outputs = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), 32))
-    return jax.device_get((final, outputs.num_samples))
+    sizes = {"num_candidates": num_candidates, "max_depth": DEPTH, "capacity": CAPACITY}
+    return searched(strategy, params, 32, **sizes)
 
 
 @pytest.mark.parametrize("num_candidates", [1, 6, 16])

@@ -5,9 +5,9 @@ The oracle's literal search by the same rule is compared in `test_loop`.
 
 import functools
 
-import jax
 import numpy as np
 import pytest
+from simulated_searches import searched
 
 import search
 from search import simulation
@@ -20,22 +20,8 @@ def _played(num_candidates, budget=None, num_steps=5, max_nodes=256):
     """Final states of 64 searches of a simulated question, and what each tick asked for."""
     strategy = search.methods.mcts(max_nodes=max_nodes)
     params = simulation.toy_params(num_steps=(num_steps,), invalid=0.0, lucky=0.2, max_depth=DEPTH)
-    task = simulation.question(params, jax.random.key(1), 0, 0)
-
-    def one(key):
-        state = search.init(
-            task.root,
-            strategy=strategy,
-            num_candidates=num_candidates,
-            max_depth=DEPTH,
-            budget=budget,
-            capacity=CAPACITY,
-        )
-        expand_fn = simulation.simulator(CAPACITY)
-        return search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand_fn)
-
-    final, outputs = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), 64))
-    return jax.device_get((final, outputs.num_samples))
+    sizes = {"num_candidates": num_candidates, "max_depth": DEPTH, "capacity": CAPACITY}
+    return searched(strategy, params, 64, budget=budget, **sizes)
 
 
 @pytest.mark.parametrize("num_candidates", [1, 4, 8, 16])

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import simulated_searches
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,23 +43,10 @@ def rich_world():
     return simulation.toy_params(**RICH)
 
 
-def make_request(
-    num_samples, latent, *, depth=0, temperature=1.0, top_p=1.0, top_k=0, to_end=False
-):
+def make_request(num_samples, latent, **options):
     """A request in which every slot holds the same latent."""
-    slots = len(num_samples)
-    return search.Request(
-        used=jnp.int32(0),
-        num_samples=jnp.asarray(num_samples, jnp.int32),
-        temperature=jnp.full((slots,), temperature, jnp.float32),
-        top_p=jnp.full((slots,), top_p, jnp.float32),
-        top_k=jnp.full((slots,), top_k, jnp.int32),
-        scored=jnp.ones((slots,), bool),
-        score_ends=jnp.zeros((slots,), bool),
-        to_end=jnp.full((slots,), to_end),
-        depth=jnp.full((slots,), depth, jnp.int32),
-        embedding=jax.tree.map(lambda leaf: jnp.stack([leaf] * slots), latent),
-    )
+    embedding = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(num_samples)), latent)
+    return simulated_searches.request(num_samples, embedding, **options)
 
 
 @jax.jit

@@ -11,7 +11,7 @@ import re
 from letters import LetterPolicy
 
 from cats_jax.errors import BadInputError
-from cats_jax.protocols import Step, StepSample
+from cats_jax.protocols import Generation, Step, StepSample
 
 COST = 0.25
 """What a comparison costs, as at an endpoint with prices."""
@@ -59,6 +59,16 @@ class Comparer(LetterPolicy):
     def comparisons(self):
         """The requests for comparisons so far."""
         return [request for call in self.calls for request in call if is_comparison(request)]
+
+
+class BrokenComparer(Comparer):
+    """Loses the last reply of each call that compares the answer "text 1"."""
+
+    def generate(self, requests):
+        made = super().generate(requests)
+        if any(is_comparison(r) and "text 1\n" in r.question.text for r in requests):
+            return Generation(made.samples[:-1], made.usage[:-1], 0.0)
+        return made
 
 
 def is_comparison(request):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scripted import ScriptedModels, ScriptedPolicy, question_set
+from untrained import untrained
 
 import learners
 import search
@@ -212,13 +213,7 @@ def test_rewards_and_outcomes_vary(decisions):
 
 def test_on_policy_log_probs_are_the_networks(tmp_path):
     config = learners.CATS
-    learner = learners.make_learner(
-        learners.make_actor(len(config.cats.actions), config.actor_hidden),
-        learners.make_critic(config.critic_hidden),
-        config.cats.actions,
-        config.learner,
-    )
-    state = learner.init(jax.random.key(3))
+    state = untrained(config, 3)
     info = {"questions": ["x", "y"], "texts": ["digest of x", "digest of y"]}
     path = checkpoint.save(tmp_path / "controller", state, config, info=info)
     strategies = [

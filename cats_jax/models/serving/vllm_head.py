@@ -8,7 +8,7 @@ either way a path's prefix comes from the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 PREFIX, SUFFIX = "CatsJax", "ForSequenceClassification"
@@ -55,24 +55,10 @@ def __getattr__(name: str) -> Any:
 
 def _under_head(causal: Any) -> Any:
     import torch
-    from vllm.model_executor.layers.pooler import (  # pyright: ignore[reportMissingImports]
-        DispatchPooler,
-    )
-    from vllm.model_executor.layers.pooler.activations import (  # pyright: ignore[reportMissingImports]
-        LambdaPoolerActivation,
-        PoolerClassify,
-    )
-    from vllm.model_executor.layers.pooler.seqwise import (  # pyright: ignore[reportMissingImports]
-        pooler_for_classify,
-    )
-    from vllm.model_executor.layers.pooler.tokwise import (  # pyright: ignore[reportMissingImports]
-        pooler_for_token_classify,
-    )
     from vllm.model_executor.models.adapters import (  # pyright: ignore[reportMissingImports]
         as_seq_cls_model,
     )
 
-    from ..prm.format import bounded
     from ..weights import stored_tensors
 
     class Headed(as_seq_cls_model(causal)):
@@ -91,22 +77,7 @@ def _under_head(causal: Any) -> Any:
                 )
                 for layer in self._head_layers
             )
-
-            def log_odds(hidden: torch.Tensor) -> torch.Tensor:
-                *inner, last = self.score
-                for layer in inner:
-                    hidden = layer(hidden).relu()
-                return _log_odds(last(hidden), head["label"])
-
-            is_reward = head.get("unbounded", False)
-            act_fn = LambdaPoolerActivation(bounded) if is_reward else PoolerClassify(num_labels=1)
-            made: dict[str, Any] = {"classifier": log_odds, "act_fn": act_fn}
-            return DispatchPooler(
-                {
-                    "classify": pooler_for_classify(config.pooler_config, **made),
-                    "token_classify": pooler_for_token_classify(config.pooler_config, **made),
-                }
-            )
+            return _pooler(config.pooler_config, head, self.score)
 
         def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
             own = {
@@ -128,6 +99,47 @@ def _under_head(causal: Any) -> Any:
             return super().load_weights(of_backbone()) | loaded
 
     return Headed
+
+
+def _pooler(config: Any, head: Mapping[str, Any], layers: Iterable[Any]) -> Any:
+    """The pooler that reads a head's score from the last hidden states.
+
+    Args:
+        config: vLLM's configuration of a pooler.
+        head: the value of `HEAD_KEY`.
+        layers: the linear layers of the head, with ReLU between them.
+    """
+    from vllm.model_executor.layers.pooler import (  # pyright: ignore[reportMissingImports]
+        DispatchPooler,
+    )
+    from vllm.model_executor.layers.pooler.activations import (  # pyright: ignore[reportMissingImports]
+        LambdaPoolerActivation,
+        PoolerClassify,
+    )
+    from vllm.model_executor.layers.pooler.seqwise import (  # pyright: ignore[reportMissingImports]
+        pooler_for_classify,
+    )
+    from vllm.model_executor.layers.pooler.tokwise import (  # pyright: ignore[reportMissingImports]
+        pooler_for_token_classify,
+    )
+
+    from ..prm.format import bounded
+
+    def log_odds(hidden: Any) -> Any:
+        *inner, last = layers
+        for layer in inner:
+            hidden = layer(hidden).relu()
+        return _log_odds(last(hidden), head["label"])
+
+    is_reward = head.get("unbounded", False)
+    act_fn = LambdaPoolerActivation(bounded) if is_reward else PoolerClassify(num_labels=1)
+    made: dict[str, Any] = {"classifier": log_odds, "act_fn": act_fn}
+    return DispatchPooler(
+        {
+            "classify": pooler_for_classify(config, **made),
+            "token_classify": pooler_for_token_classify(config, **made),
+        }
+    )
 
 
 def _log_odds(outputs: Any, label: int | None) -> Any:

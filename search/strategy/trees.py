@@ -1,0 +1,51 @@
+"""Trees in a search's memory: what the tree searches share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool
+
+from ..state import blank_like, compact
+from ..types import Paths, SearchState
+from .types import SimulatedTree, Tree
+
+MOST_NODES = 1 << 14
+"""Largest number of nodes of a tree. Every search of a batch has room for all nodes of its tree."""
+
+_MOST_EXPLORATION = 1e30
+
+_Tree = TypeVar("_Tree", Tree, SimulatedTree)
+
+
+def plant(state: SearchState, num_nodes: int) -> Paths:
+    """The tree before the first step: the question as node 0, and room for `num_nodes` in all."""
+    frontier = state.frontier
+    return compact(frontier, frontier.valid, blank_like(frontier, num_nodes))
+
+
+def back_up(tree: _Tree, at: Bool[Array, " M"], values: Any) -> _Tree:
+    """Add one visit and the value of each marked node to the node and to all its ancestors."""
+
+    def climb(carry: tuple[_Tree, jax.Array, jax.Array]) -> tuple[_Tree, jax.Array, jax.Array]:
+        tree, node, alive = carry
+        tree = tree.replace(
+            visits=tree.visits.at[node].add(alive.astype(jnp.float32)),
+            value_sum=tree.value_sum.at[node].add(jnp.where(alive, values, 0.0)),
+        )
+        return tree, tree.paths.parent[node], alive & (node != 0)
+
+    start = (tree, jnp.arange(at.shape[0], dtype=jnp.int32), at)
+    return lax.while_loop(lambda carry: jnp.any(carry[2]), climb, start)[0]
+
+
+def check_exploration(value: float) -> None:
+    """Raise ValueError unless `value` can be the constant of UCT."""
+    # An infinite one times a bonus of 0 is no number.
+    if not 0.0 <= value <= _MOST_EXPLORATION:
+        raise ValueError(
+            f"exploration must be a number from 0 to {_MOST_EXPLORATION:g}, got {value}"
+        )
