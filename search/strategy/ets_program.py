@@ -109,7 +109,7 @@ class _Visit(NamedTuple):
         depth: i32, the newest level; -1 at the end.
         pays: f32[N], what each cluster pays a leaf, at the row that names it; at most its gain.
         best, best_value: the best solution so far.
-        count: i32, visits so far.
+        num_visits: i32, visits so far.
     """
 
     kept: Array
@@ -120,7 +120,7 @@ class _Visit(NamedTuple):
     pays: Array
     best: Array
     best_value: Array
-    count: Array
+    num_visits: Array
 
 
 def kept_leaves(
@@ -217,11 +217,11 @@ def solve(
         # A leaf that loses in any company may still be best alone.
         best=leaves & (rows == jnp.argmax(alone)),
         best_value=alone.max(),
-        count=jnp.int32(0),
+        num_visits=jnp.int32(0),
     )
 
     def goes_on(state: _Visit) -> Array:
-        return (state.depth >= 0) & (state.count < MAX_VISITS)
+        return (state.depth >= 0) & (state.num_visits < MAX_VISITS)
 
     return jax.lax.while_loop(goes_on, functools.partial(_visit, terms), start).best
 
@@ -278,7 +278,7 @@ def _visit(terms: _Terms, state: _Visit) -> _Visit:
         pays=pays,
         best=jnp.where(is_better, kept, state.best),
         best_value=best_value,
-        count=state.count + 1,
+        num_visits=state.num_visits + 1,
     )
 
 
