@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
 
 from ..errors import BadInputError
 from ..grading.thinking import answer_text, without_thinking
@@ -18,30 +16,19 @@ from ..protocols import (
     Generation,
     Path,
     Question,
-    Step,
     StepGenerator,
     StepRequest,
     StepSample,
     TokenUsage,
-    shared_seconds,
     total_usage,
 )
 from ..specs.rewriting import Rewriting, rewriting_text
 from .calls import generate
-from .proxies import GeneratorProxy
+from .prompt_proxy import Made, PromptProxy, as_question
 from .seeds import stable_seed
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What one request to the wrapped policy gave and cost."""
-
-    samples: list[StepSample]
-    usage: TokenUsage
-    seconds: float
-
-
-class Rewriter(GeneratorProxy[StepGenerator]):
+class Rewriter(PromptProxy):
     """`StepGenerator` that also serves requests with `rewrites`.
 
     Prompts contain answers and critiques without the thoughts in them. A critique is sampled like
@@ -68,7 +55,7 @@ class Rewriter(GeneratorProxy[StepGenerator]):
         rewriting = self._rewriting
         for prompt in filter(None, (rewriting.critique, rewriting.prompt)):
             texts = {"question": question.text, "answer": "", "critique": ""}
-            asked = _asked(question, rewriting_text(prompt, **texts))
+            asked = as_question(question, rewriting_text(prompt, **texts))
             try:
                 self._model.check_question(asked)
             except BadInputError as error:
@@ -90,17 +77,17 @@ class Rewriter(GeneratorProxy[StepGenerator]):
         if not rewrites:
             return generate(self._model, requests)
         known = {request.question for request in requests}
-        critiques: dict[int, _Made] = {}
+        critiques: dict[int, Made] = {}
         inside = 0.0
         if self._rewriting.critique:
             asked = [self._critique(requests[i]) for i in rewrites]
-            made, inside = self._ask(asked, known)
+            made, inside = self.ask(asked, known)
             critiques = dict(zip(rewrites, made, strict=True))
         parts = [
             self._parts(request, critiques.get(i)) if request.rewrites else [request]
             for i, request in enumerate(requests)
         ]
-        flat, more = self._ask([part for each in parts for part in each], known)
+        flat, more = self.ask([part for each in parts for part in each], known)
         answers = iter(flat)
         samples: list[list[StepSample]] = []
         usage: list[TokenUsage] = []
@@ -119,7 +106,7 @@ class Rewriter(GeneratorProxy[StepGenerator]):
         seeds = tuple(stable_seed("critique", seed) for seed in request.seeds)
         return _anew(request, text, seeds)
 
-    def _parts(self, request: StepRequest, critiques: _Made | None) -> list[StepRequest]:
+    def _parts(self, request: StepRequest, critiques: Made | None) -> list[StepRequest]:
         """The requests for the rewrites: one for all, or one for each critique."""
         prompt = self._rewriting.prompt
         if critiques is None:
@@ -135,49 +122,9 @@ class Rewriter(GeneratorProxy[StepGenerator]):
         question, critique = request.question.text, without_thinking([critique]).strip()
         return rewriting_text(prompt, question=question, answer=answer, critique=critique)
 
-    def _ask(
-        self, requests: Sequence[StepRequest], known: set[Question]
-    ) -> tuple[list[_Made], float]:
-        """What each request gives, in one call of the policy, and the seconds inside it.
-
-        Args:
-            requests: the requests.
-            known: questions of the search, which fit; all others are prompts.
-        """
-        fits = [
-            i
-            for i, request in enumerate(requests)
-            if request.question in known or self._fits(request.question)
-        ]
-        asked = [requests[i] for i in fits]
-        made = generate(self._model, asked) if asked else Generation([], [], 0.0)
-        for question in dict.fromkeys(request.question for request in asked):
-            if question not in known:
-                self._model.keep_only(question, ())
-        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
-        found = dict(zip(fits, map(_Made, made.samples, made.usage, seconds), strict=True))
-        cut = StepSample(Step("", ()), "context", 0.0)
-        return [
-            found.get(i) or _Made([cut] * len(request.seeds), TokenUsage(), 0.0)
-            for i, request in enumerate(requests)
-        ], made.inside_seconds
-
-    def _fits(self, question: Question) -> bool:
-        try:
-            self._model.check_question(question)
-        except BadInputError:
-            return False
-        return True
-
-
-def _asked(question: Question, text: str) -> Question:
-    """A prompt as a question; its id differs from those of all open questions and prompts."""
-    digest = blake2b(text.encode(), digest_size=16).hexdigest()
-    return Question(f"rewrite of {question.id}: {digest}", text, question.system)
-
 
 def _anew(request: StepRequest, text: str, seeds: tuple[int, ...]) -> StepRequest:
-    question = _asked(request.question, text)
+    question = as_question(request.question, text)
     return dataclasses.replace(
         request, question=question, path=(), seeds=seeds, to_end=True, rewrites=False
     )

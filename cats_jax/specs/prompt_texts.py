@@ -12,7 +12,7 @@ from ..errors import BadInputError, known_names
 from ..storage.yaml_file import checked_fields, naming
 from ..storage.yaml_reading import load_yaml
 
-_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique))", re.IGNORECASE)
+_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique|example))", re.IGNORECASE)
 
 
 class Prompts(Protocol):

@@ -10,8 +10,8 @@ Four things differ. A step's vector is a hidden state of the policy at its end, 
 `search.vectors`, and not the output of an embedding model that reads the text of the step alone. If
 scores are equal, the lower row comes first, as in `rebase`; in their code the later one does. Their
 code has a guard for programs whose steps all have one text. It is left out here: such steps are one
-cluster, which any leaf covers. Their solver has no limit; see `ets_program` for the limits of this
-one.
+cluster, which any leaf covers. Their solver has no limit; `ets_program` has one, and may choose
+another set of leaves if several are equally good.
 """
 
 from __future__ import annotations
@@ -99,17 +99,6 @@ def _no_ancestors(state: SearchState) -> Ancestors:
 
 
 def _kept(program: Program, numbers: Int[Array, " N"], state: SearchState) -> Bool[Array, " N"]:
-    """The leaves that the program keeps. It is solved on the host, once for a search and tick."""
+    """The leaves that the program keeps."""
     leaves = state.frontier.valid & ~is_terminal(state)
-    vectors = state.frontier.vector
-    if vectors is None:
-        vectors = jnp.zeros((*leaves.shape, 0), jnp.float32)
-    return jax.pure_callback(
-        functools.partial(kept_leaves, program),
-        jax.ShapeDtypeStruct(leaves.shape, jnp.bool_),
-        numbers,
-        state.memory.slot,
-        vectors,
-        leaves,
-        vmap_method="broadcast_all",
-    )
+    return kept_leaves(program, numbers, state.memory.slot, state.frontier.vector, leaves)

@@ -1,4 +1,4 @@
-"""The integer program of ETS, and its solver on the host.
+"""The integer program of ETS, and its exact solution in the graph.
 
 With leaves i, branch nodes j (all nodes above a leaf, the question included) and clusters k,
 
@@ -8,27 +8,27 @@ where O_i is the leaf's share of the places in REBASE, y_j = 1 if a leaf below j
 only if a leaf of the cluster is, and at least one leaf is kept. The clusters of the newest steps
 are those of average linkage on the cosine distances of their vectors.
 
-The constraints between nodes and leaves are written edge by edge of the tree, and only x has to be
-an integer. Both leave the solutions as they are: the other variables then are integers, too.
-
-Everything here is NumPy and SciPy: the solver runs on the host, between two compiled programs.
+A branch and bound solves the program. Each visit decides all leaves that gain, or lose, whatever
+becomes of the open leaves. If that decides none, one leaf is kept on trial. The bound is that of a
+Lagrangian relaxation: a cluster pays each of its leaves a part of its gain, however many are kept.
+The best leaves then follow from the tree alone. A cluster with several of them pays less next time.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
-MAX_SOLVER_NODES = 100
-"""Linear programs that the branch and bound solves at most. The first one usually is enough."""
+MAX_VISITS = 5000
+"""Nodes of the branch and bound at most."""
 
-MAX_SOLVER_SECONDS = 10.0
-"""Seconds of one program at most: a second limit, beyond what the first one takes."""
-
-_KEEPS_ALL = 1e-4
-"""Reward of a node at lambdac 0, in the authors' code."""
+_PRECISION = 1e-6
+"""The objective of the solution is at most this much below the largest one."""
 
 _SMALLEST_NORM = 1e-12
 
@@ -54,144 +54,316 @@ class Program:
             raise ValueError(f"cluster_distance must be in [0, 2], got {self.cluster_distance}")
 
 
-def kept_leaves(
-    program: Program, numbers: Any, ancestors: Any, vectors: Any, leaves: Any
-) -> np.ndarray:
-    """The leaves that an optimal solution keeps, for one search or a batch of them.
+class _Tree(NamedTuple):
+    """The nodes above the leaves: row i, column t is the ancestor of leaf i at depth t.
 
-    If a limit of the solver is reached, the best solution found so far counts; all leaves are kept
-    if there is none.
+    Attributes:
+        above: bool[N, T], whether there is one.
+        first, end: i32[N, T], the rows first <= row < end are those below it; without a node, the
+            leaf's own row.
+        is_first: bool[N, T], marks each node once.
+        parent: i32[N], number of the node directly above.
+    """
+
+    above: Array
+    first: Array
+    end: Array
+    is_first: Array
+    parent: Array
+
+    def below(self, marked: Bool[Array, " N"]) -> Int[Array, "N T"]:
+        """Number of marked leaves below each node."""
+        sums = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(marked.astype(jnp.int32))])
+        return sums[self.end] - sums[self.first]
+
+
+class _Terms(NamedTuple):
+    """The program of one search.
+
+    Attributes:
+        tree: nodes above the leaves.
+        clusters: i32[N], a row that names each leaf's cluster.
+        own: f32[N], what a leaf adds without its nodes and its cluster.
+        cost: f32, of a node.
+        gain: f32, of a cluster.
+    """
+
+    tree: _Tree
+    clusters: Array
+    own: Array
+    cost: Array
+    gain: Array
+
+    def in_clusters(self, values: Array) -> Array:
+        """Sum of the values of each cluster's leaves, at the row that names it."""
+        return jnp.zeros_like(values).at[self.clusters].add(values)
+
+
+class _Visit(NamedTuple):
+    """State of the branch and bound.
+
+    Attributes:
+        kept, is_open: bool[N], leaves that are kept, and those not yet decided.
+        level: i32[N], level at which the leaf was decided, -1 if it is open.
+        trial: i32[N + 1], leaf that is on trial at each level from 1 on.
+        depth: i32, the newest level; -1 at the end.
+        pays: f32[N], what each cluster pays a leaf, at the row that names it; at most its gain.
+        best, best_value: the best solution so far.
+        num_visits: i32, visits so far.
+    """
+
+    kept: Array
+    is_open: Array
+    level: Array
+    trial: Array
+    depth: Array
+    pays: Array
+    best: Array
+    best_value: Array
+    num_visits: Array
+
+
+def kept_leaves(
+    program: Program,
+    numbers: Int[Array, " N"],
+    ancestors: Int[Array, "N T"],
+    vectors: Float[Array, "N D"] | None,
+    leaves: Bool[Array, " N"],
+) -> Bool[Array, " N"]:
+    """The leaves that an optimal solution keeps; the best one found after `MAX_VISITS` visits.
 
     Args:
         program: constants.
-        numbers: i32[*B, N], places of each leaf in REBASE.
-        ancestors: i32[*B, N, T], number of the ancestor at each depth among the nodes of its depth,
-            -1 beyond the leaf's own depth. All leaves of a search have one depth.
-        vectors: f32[*B, N, D], of the newest steps; not read at lambdas 0.
-        leaves: bool[*B, N], rows that are leaves; the others are not kept.
-
-    Returns:
-        bool[*B, N].
+        numbers: places of each leaf in REBASE; one is positive.
+        ancestors: number, below N, of the ancestor at each depth among the nodes of its depth; -1
+            beyond the leaf's own depth. All leaves have one depth.
+        vectors: of the newest steps; not read at lambdas 0.
+        leaves: rows that are leaves; the others are not kept. The leaves are adjacent rows, and so
+            are those below one node.
     """
-    marked = np.asarray(leaves)
-    kept = np.zeros(marked.shape, bool)
-    counts, lines, directions = np.asarray(numbers), np.asarray(ancestors), np.asarray(vectors)
-    for batch in np.ndindex(marked.shape[:-1]):
-        rows = np.flatnonzero(marked[batch])
-        chosen = np.ones(len(rows), bool)
-        if len(rows) > 1:
-            clusters = np.zeros(0, np.int64)
-            if program.lambdas > 0:
-                clusters = cluster(directions[batch][rows], program.cluster_distance)
-            chosen = solve(program, counts[batch][rows], lines[batch][rows], clusters)
-        kept[batch][rows] = chosen
-    return kept
+    if program.lambdac == 0:
+        # Their code then rewards nodes, so that no leaf is a loss.
+        return leaves
+    clusters = jnp.zeros(leaves.shape[0], jnp.int32)
+    if program.lambdas > 0:
+        assert vectors is not None
+        clusters = cluster(vectors, leaves, program.cluster_distance)
+    return solve(program, numbers, ancestors, clusters, leaves)
 
 
-def cluster(vectors: np.ndarray, distance: float) -> np.ndarray:
-    """Number of each row's cluster, from 0: average linkage, cut at a cosine distance.
+def cluster(
+    vectors: Float[Array, "N D"], leaves: Bool[Array, " N"], distance: float
+) -> Int[Array, " N"]:
+    """Smallest row of each leaf's cluster: average linkage, cut at a cosine distance.
 
     Args:
-        vectors: f32[n, D], n >= 2. A row of zeros has the distance 1 to all others.
+        vectors: a row of zeros has the distance 1 to all others.
+        leaves: rows that have a cluster; the others name themselves.
         distance: clusters at most this far apart are joined.
     """
-    from scipy.cluster.hierarchy import fcluster, linkage
+    rows = jnp.arange(leaves.shape[0])
+    wide = jnp.where(leaves[:, None], vectors, 0.0)
+    norms = jnp.linalg.norm(wide, axis=1, keepdims=True)
+    units = wide / jnp.maximum(norms, _SMALLEST_NORM)
+    cosines = jnp.matmul(units, units.T, precision=jax.lax.Precision.HIGHEST)
+    pairs = leaves[:, None] & leaves[None, :] & (rows[:, None] != rows[None, :])
+    apart = jnp.where(pairs, jnp.clip(1.0 - cosines, 0.0, 2.0), jnp.inf)
 
-    wide = vectors.astype(np.float64)
-    units = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), _SMALLEST_NORM)
-    first, second = np.triu_indices(len(units), 1)
-    apart = np.clip(1.0 - (units @ units.T)[first, second], 0.0, 2.0)
-    return fcluster(linkage(apart, method="average"), distance, criterion="distance") - 1
+    def is_near(carry: tuple[Array, Array, Array]) -> Array:
+        return carry[0].min(initial=jnp.inf) <= distance
+
+    def join(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        apart, sizes, names = carry
+        # In a symmetric matrix the first smallest entry is above the diagonal.
+        into, gone = jnp.divmod(jnp.argmin(apart), len(rows))
+        weights = sizes[into] / (sizes[into] + sizes[gone])
+        mean = weights * apart[into] + (1.0 - weights) * apart[gone]
+        is_into, is_gone = rows == into, rows == gone
+        mean = jnp.where(is_into | is_gone, jnp.inf, mean)
+        apart = jnp.where(is_into[:, None], mean[None, :], apart)
+        apart = jnp.where(is_into[None, :], mean[:, None], apart)
+        apart = jnp.where(is_gone[:, None] | is_gone[None, :], jnp.inf, apart)
+        sizes = jnp.where(is_into, sizes[into] + sizes[gone], sizes)
+        return apart, sizes, jnp.where(names == gone, into, names)
+
+    return jax.lax.while_loop(is_near, join, (apart, jnp.ones(len(rows)), rows))[2]
 
 
 def solve(
-    program: Program, numbers: np.ndarray, ancestors: np.ndarray, clusters: np.ndarray
-) -> np.ndarray:
-    """The leaves that are kept, bool[n].
+    program: Program,
+    numbers: Int[Array, " N"],
+    ancestors: Int[Array, "N T"],
+    clusters: Int[Array, " N"],
+    leaves: Bool[Array, " N"],
+) -> Bool[Array, " N"]:
+    """The leaves that are kept.
 
     Args:
-        program: constants.
-        numbers: i32[n], places in REBASE; one is positive.
-        ancestors: i32[n, T], as in `kept_leaves`.
-        clusters: i64[n], number of each leaf's cluster; empty without clusters.
+        program: constants, with lambdac > 0.
+        numbers, ancestors, leaves: as in `kept_leaves`.
+        clusters: a row that names each leaf's cluster; not read at lambdas 0.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
-    count = len(numbers)
-    edges, num_branches = tree_edges(ancestors)
-    num_clusters = int(clusters.max(initial=-1)) + 1
-    covers = np.stack([clusters, np.arange(len(clusters))], axis=1)
-    size = count + num_branches + num_clusters
-    matrix: Any = csr_array(_constraints(edges, covers, count, num_branches, num_clusters))
-    cost = -program.lambdac if program.lambdac > 0 else _KEEPS_ALL
-    gain = np.concatenate(
-        [
-            numbers / numbers.sum() + cost / (count + num_branches),
-            np.full(num_branches, cost / (count + num_branches)),
-            np.full(num_clusters, program.lambdas / max(num_clusters, 1)),
-        ]
+    terms = _terms(program, numbers, ancestors, clusters, leaves)
+    rows = jnp.arange(leaves.shape[0])
+    alone = terms.own - terms.cost * _float(terms.tree.above.sum(axis=1)) + terms.gain
+    alone = jnp.where(leaves, alone, -jnp.inf)
+    start = _Visit(
+        kept=jnp.zeros_like(leaves),
+        is_open=leaves,
+        level=jnp.full(len(rows), -1),
+        trial=jnp.zeros(len(rows) + 1, jnp.int32),
+        depth=jnp.int32(0),
+        pays=jnp.full(len(rows), terms.gain),
+        # A leaf that loses in any company may still be best alone.
+        best=leaves & (rows == jnp.argmax(alone)),
+        best_value=alone.max(),
+        num_visits=jnp.int32(0),
     )
-    least: Any = np.zeros(matrix.shape[0])
-    least[-1] = 1.0
-    found = milp(
-        -gain,
-        integrality=(np.arange(size) < count).astype(np.int8),
-        bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(matrix, least, np.inf),
-        options={
-            "node_limit": MAX_SOLVER_NODES,
-            "time_limit": MAX_SOLVER_SECONDS,
-            "mip_rel_gap": 0.0,
-        },
+
+    def goes_on(state: _Visit) -> Array:
+        return (state.depth >= 0) & (state.num_visits < MAX_VISITS)
+
+    return jax.lax.while_loop(goes_on, functools.partial(_visit, terms), start).best
+
+
+def _terms(
+    program: Program,
+    numbers: Int[Array, " N"],
+    ancestors: Int[Array, "N T"],
+    clusters: Int[Array, " N"],
+    leaves: Bool[Array, " N"],
+) -> _Terms:
+    tree = _tree(ancestors, leaves)
+    num_nodes = leaves.sum() + tree.is_first.sum()
+    num_clusters = (leaves & (clusters == jnp.arange(leaves.shape[0]))).sum()
+    cost = program.lambdac / jnp.maximum(_float(num_nodes), 1.0)
+    places = _float(jnp.where(leaves, numbers, 0))
+    return _Terms(
+        tree=tree,
+        clusters=clusters,
+        own=places / jnp.maximum(places.sum(), 1.0) - cost,
+        cost=cost,
+        gain=program.lambdas / jnp.maximum(_float(num_clusters), 1.0),
     )
-    return np.ones(count, bool) if found.x is None else found.x[:count] > 0.5
 
 
-def tree_edges(ancestors: np.ndarray) -> tuple[np.ndarray, int]:
-    """Edges of the tree above n leaves, i64[E, 2], and the number M of its branch nodes.
+def _visit(terms: _Terms, state: _Visit) -> _Visit:
+    """Decide leaves, try one, or go back to the last trial."""
+    tree, kept, is_open = terms.tree, state.kept, state.is_open
+    has_kept = tree.below(kept) > 0
+    is_covered = terms.in_clusters(_float(kept)) > 0.0
+    value = jnp.where(kept, terms.own, 0.0).sum() + terms.gain * _float(is_covered.sum())
+    value -= terms.cost * _float((tree.is_first & has_kept).sum())
+    is_better = kept.any() & (value > state.best_value)
+    best_value = jnp.where(is_better, value, state.best_value)
 
-    An edge is (branch, child): numbers from n on are branches, below n leaves. No edge repeats.
+    missing = tree.above & ~has_kept
+    keep, drop = _sure(terms, is_open, missing, is_covered)
+    bound, pays, chances = _bound(terms, state, missing, is_covered, value, best_value)
+    goes_back = (bound <= best_value + _PRECISION) | ~is_open.any()
+    tries = ~goes_back & ~(keep | drop).any()
+    depth = state.depth + jnp.where(goes_back, -1, jnp.where(tries, 1, 0))
+
+    trial = jnp.argmax(jnp.where(is_open, chances, -jnp.inf))
+    keep = jnp.where(tries, jnp.arange(len(kept)) == trial, keep)
+    undone = goes_back & (state.level >= state.depth)
+    replaced = (is_open | undone) & _replaceable(terms, state.trial[jnp.maximum(state.depth, 0)])
+    decided = jnp.where(goes_back, replaced, keep | (drop & ~tries))
+    return _Visit(
+        kept=jnp.where(goes_back, kept & ~undone, kept | keep),
+        is_open=(is_open | undone) & ~decided,
+        level=jnp.where(decided, depth, jnp.where(undone, -1, state.level)),
+        trial=jnp.where(tries & (jnp.arange(len(kept) + 1) == depth), trial, state.trial),
+        depth=depth,
+        pays=pays,
+        best=jnp.where(is_better, kept, state.best),
+        best_value=best_value,
+        num_visits=state.num_visits + 1,
+    )
+
+
+def _sure(
+    terms: _Terms, is_open: Array, missing: Array, is_covered: Array
+) -> tuple[Bool[Array, " N"], Bool[Array, " N"]]:
+    """Open leaves that gain, and those that lose, whatever becomes of the other open leaves."""
+    bonus = jnp.where(is_covered, 0.0, terms.gain)[terms.clusters]
+    is_last = (terms.in_clusters(_float(is_open)) == 1.0)[terms.clusters]
+    least = terms.own - terms.cost * _float(missing.sum(axis=1)) + jnp.where(is_last, bonus, 0.0)
+    its_own = missing & (terms.tree.below(is_open) == 1)
+    most = terms.own - terms.cost * _float(its_own.sum(axis=1)) + bonus
+    keep = is_open & (least >= 0.0)
+    return keep, is_open & ~keep & (most < 0.0)
+
+
+def _bound(
+    terms: _Terms,
+    state: _Visit,
+    missing: Array,
+    is_covered: Array,
+    value: Array,
+    best_value: Array,
+) -> tuple[Float[Array, ""], Float[Array, " N"], Float[Array, " N"]]:
+    """Upper bound on the solutions that extend the kept leaves; the next payments; leaves' chances.
+
+    Args:
+        terms, state: the program and the visit.
+        missing: bool[N, T], nodes above leaves that no kept leaf has.
+        is_covered: bool[N], clusters with a kept leaf.
+        value: of the kept leaves.
+        best_value: of the best solution so far.
     """
-    count = len(ancestors)
-    # The nodes on each leaf's line, from the question down; the leaf itself comes last.
-    line, first = np.zeros((count, 0), np.int64), count
-    for column in ancestors.T[: int((ancestors[0] >= 0).sum())]:
-        names, place = np.unique(column, return_inverse=True)
-        line, first = np.column_stack([line, first + place]), first + len(names)
-    line = np.column_stack([line, np.arange(count)])
-    pairs = np.stack([line[:, :-1], line[:, 1:]], axis=-1).reshape(-1, 2)
-    return np.unique(pairs, axis=0), first - count
+    can_cover = (terms.in_clusters(_float(state.is_open)) > 0.0) & ~is_covered
+    pays = jnp.where(can_cover, state.pays, 0.0)
+    chances = terms.own + pays[terms.clusters]
+    open_chances = jnp.where(state.is_open, chances, 0.0)
+    added, taken = _best_leaves(terms.tree, open_chances, terms.cost * _float(missing))
+    bound = value + added + jnp.where(can_cover, terms.gain - pays, 0.0).sum()
+    excess = jnp.where(can_cover, terms.in_clusters(_float(taken)) - 1.0, 0.0)
+    size = (bound - best_value) / jnp.maximum((excess**2).sum(), 1.0)
+    following = jnp.clip(pays - size * excess, 0.0, terms.gain)
+    return bound, jnp.where(can_cover, following, state.pays), chances + _float(taken)
 
 
-def _constraints(
-    edges: np.ndarray, covers: np.ndarray, count: int, num_branches: int, num_clusters: int
-) -> Any:
-    """Rows that are >= 0, and a last one, the number of kept leaves, that is >= 1.
+def _best_leaves(
+    tree: _Tree, gains: Float[Array, " N"], costs: Float[Array, "N T"]
+) -> tuple[Float[Array, ""], Bool[Array, " N"]]:
+    """The largest sum of leaves' gains minus the costs of the nodes above them, and its leaves."""
 
-    branch - child for each edge; the children's sum - branch; a cluster's leaves - the cluster.
-    """
-    from scipy.sparse import coo_array
+    def up(values: Array, column: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        first, end, is_name, cost = column
+        sums = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.maximum(values, 0.0))])
+        found = sums[end] - sums[first] - cost
+        # Every leaf below a node gets the node's value; the first one passes it on.
+        return jnp.where(is_name, found, 0.0), found > 0.0
 
-    above, below = edges.T
-    clusters, members = covers.T
-    of_edge = np.arange(len(edges))
-    first_sum = len(edges)
-    first_cluster = first_sum + num_branches
-    last = first_cluster + num_clusters
-    branches, groups, leaves = (np.arange(n) for n in (num_branches, num_clusters, count))
-    parts = [
-        (of_edge, above, 1.0),
-        (of_edge, below, -1.0),
-        (first_sum + above - count, below, 1.0),
-        (first_sum + branches, count + branches, -1.0),
-        (first_cluster + clusters, members, 1.0),
-        (first_cluster + groups, count + num_branches + groups, -1.0),
-        (np.full(count, last), leaves, 1.0),
-    ]
-    rows = np.concatenate([row for row, _, _ in parts])
-    columns = np.concatenate([column for _, column, _ in parts])
-    values = np.concatenate([np.full(len(row), value) for row, _, value in parts])
-    return coo_array(
-        (values, (rows, columns)), shape=(last + 1, count + num_branches + num_clusters)
+    is_name = tree.first == jnp.arange(len(gains))[:, None]
+    columns = (tree.first.T, tree.end.T, is_name.T, costs.T)
+    top, gain = jax.lax.scan(up, gains, columns, reverse=True)
+    return jnp.maximum(top, 0.0).sum(), gain.all(axis=0) & (gains > 0.0)
+
+
+def _replaceable(terms: _Terms, leaf: Array) -> Bool[Array, " N"]:
+    """Leaves, the given one included, in place of which it can be kept at no loss."""
+    return (
+        (terms.tree.parent == terms.tree.parent[leaf])
+        & (terms.clusters == terms.clusters[leaf])
+        & (terms.own <= terms.own[leaf])
     )
+
+
+def _tree(ancestors: Int[Array, "N T"], leaves: Bool[Array, " N"]) -> _Tree:
+    rows = jnp.arange(leaves.shape[0])[:, None]
+    above = leaves[:, None] & (ancestors >= 0)
+    before = jnp.roll(ancestors, 1, axis=0)
+    continues = above & jnp.roll(leaves, 1)[:, None] & (ancestors == before) & (rows > 0)
+    first = jax.lax.cummax(jnp.where(continues, 0, rows), axis=0)
+    ends = jnp.roll(~continues, -1, axis=0) | (rows == len(rows) - 1)
+    end = jax.lax.cummin(jnp.where(ends, rows + 1, len(rows)), axis=0, reverse=True)
+    parent = jnp.take_along_axis(
+        ancestors, jnp.maximum(above.sum(axis=1, keepdims=True) - 1, 0), axis=1
+    )
+    return _Tree(above, first, end, above & ~continues, parent[:, 0])
+
+
+def _float(values: Array) -> Array:
+    return values.astype(jnp.float32)

@@ -1,0 +1,104 @@
+"""BoostStep: every step is written with a similar step of a solved problem in the prompt.
+
+Zhang et al.: "BoostStep: Boosting mathematical capability of Large Language Models via improved
+single-step reasoning" (2025), arXiv:2501.03226, and `reasoning.py` in the authors' code,
+beichenzbc/BoostStep at 8544d31. The policy first tries the step without an example. The example
+step that is most like this first try, if its similarity reaches a threshold, goes into the prompt
+with its whole problem. The policy then writes the step anew; the first try is not shown to it.
+
+The publication applies this to a policy alone and in a tree search. Here it is a policy that
+stands before another one, so that it works with every strategy and engine. These things differ:
+
+- The authors sample greedily. Here a step and its first try are sampled as the strategy asks, and
+  every candidate has a first try of its own.
+- If no example is similar enough, the first try is the step. The authors' code samples again with
+  the same prompt, which at temperature 0 gives the same step.
+- The wording of the prompt is ours. The earlier steps stand in the policy's turn, where the authors
+  have them in a user's message, and the options of a multiple-choice question are part of its text.
+- Each step of an example has a line of its own.
+- The rest of an answer as one step, after the largest number of steps, is written without an
+  example. The authors' code then drops the steps and asks for a whole answer. It does so, too, if a
+  step repeats an earlier one; here nothing is done about that.
+- Where the prompt with the example does not fit the policy's context, the first try is the step.
+- Examples for the verifier of a tree search, which the publication also tries, are not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..errors import BadInputError
+from ..protocols import Generation, StepGenerator, StepRequest, StepSample, total_usage
+from ..specs.example_steps import ExampleSteps, load_example_prompt
+from .prompt_proxy import PromptProxy, as_question
+from .seeds import stable_seed
+
+
+class BoostStep(PromptProxy):
+    """`StepGenerator` whose steps follow an example. A step is charged with its first try.
+
+    Args:
+        policy: policy that writes first tries and steps.
+        examples: steps of solved problems.
+        threshold: smallest similarity of an example, in [0, 1]; published: 0.7.
+        prompt: name or .yaml file of the prompt, see `specs.example_steps`.
+
+    Raises:
+        BadInputError: the threshold is out of range, or there is no such prompt.
+    """
+
+    def __init__(
+        self,
+        policy: StepGenerator,
+        examples: ExampleSteps,
+        threshold: float = 0.7,
+        prompt: str = "key-step",
+    ) -> None:
+        super().__init__(policy)
+        if not 0.0 <= threshold <= 1.0:
+            raise BadInputError(f"threshold={threshold!r}: must be a number in [0, 1], such as 0.7")
+        self._examples = examples
+        self._threshold = threshold
+        self._prompt = load_example_prompt(prompt)
+
+    def generate(self, requests: Sequence[StepRequest]) -> Generation:
+        """Sample every request; see `StepGenerator.generate`."""
+        known = {request.question for request in requests}
+        tries, inside = self.ask(requests, known)
+        places: list[tuple[int, list[int]]] = []
+        asked: list[StepRequest] = []
+        for i, request in enumerate(requests):
+            for example, of_samples in self._by_example(request, tries[i].samples).items():
+                places.append((i, of_samples))
+                asked.append(self._with_example(request, example, of_samples))
+        steps, more = self.ask(asked, known)
+        samples = [list(made.samples) for made in tries]
+        paid = [[made] for made in tries]
+        for (i, of_samples), made in zip(places, steps, strict=True):
+            paid[i].append(made)
+            for j, sample in zip(of_samples, made.samples, strict=True):
+                if sample.finish != "context":
+                    samples[i][j] = sample
+        usage = [total_usage([made.usage for made in each]) for each in paid]
+        seconds = [sum(made.seconds for made in each) for each in paid]
+        return Generation(samples, usage, inside + more, seconds=seconds)
+
+    def _by_example(
+        self, request: StepRequest, tries: Sequence[StepSample]
+    ) -> dict[int, list[int]]:
+        """The samples that get an example, by the number of the example step."""
+        found: dict[int, list[int]] = {}
+        for j, sample in enumerate([] if request.to_end else tries):
+            number, similarity = self._examples.most_similar(sample.step.text)
+            if similarity >= self._threshold and similarity > 0.0:
+                found.setdefault(number, []).append(j)
+        return found
+
+    def _with_example(
+        self, request: StepRequest, example: int, of_samples: Sequence[int]
+    ) -> StepRequest:
+        text = self._prompt.text(request.question.text, self._examples.text(example))
+        seeds = tuple(stable_seed("example", request.seeds[j]) for j in of_samples)
+        question = as_question(request.question, text)
+        return dataclasses.replace(request, question=question, seeds=seeds)

@@ -1,0 +1,75 @@
+"""Prompts of this package in place of a question, for policies that stand before another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..errors import BadInputError
+from ..protocols import (
+    Generation,
+    Question,
+    Step,
+    StepGenerator,
+    StepRequest,
+    StepSample,
+    TokenUsage,
+    shared_seconds,
+)
+from .calls import generate
+from .proxies import GeneratorProxy
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What one request to the wrapped policy gave and cost."""
+
+    samples: list[StepSample]
+    usage: TokenUsage
+    seconds: float
+
+
+class PromptProxy(GeneratorProxy[StepGenerator]):
+    """A policy that asks another one prompts of its own beside the questions."""
+
+    def ask(
+        self, requests: Sequence[StepRequest], known: set[Question]
+    ) -> tuple[list[Made], float]:
+        """What each request gives, in one call of the policy, and the seconds inside it.
+
+        Args:
+            requests: the requests.
+            known: questions of the search, which fit; all others are prompts.
+        """
+        fits = [
+            i
+            for i, request in enumerate(requests)
+            if request.question in known or self.fits(request.question)
+        ]
+        asked = [requests[i] for i in fits]
+        made = generate(self._model, asked) if asked else Generation([], [], 0.0)
+        for question in dict.fromkeys(request.question for request in asked):
+            if question not in known:
+                self._model.keep_only(question, ())
+        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
+        found = dict(zip(fits, map(Made, made.samples, made.usage, seconds), strict=True))
+        cut = StepSample(Step("", ()), "context", 0.0)
+        return [
+            found.get(i) or Made([cut] * len(request.seeds), TokenUsage(), 0.0)
+            for i, request in enumerate(requests)
+        ], made.inside_seconds
+
+    def fits(self, question: Question) -> bool:
+        """Whether the policy can read a prompt."""
+        try:
+            self._model.check_question(question)
+        except BadInputError:
+            return False
+        return True
+
+
+def as_question(question: Question, text: str) -> Question:
+    """A prompt as a question; its id differs from those of all open questions and prompts."""
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return Question(f"prompt for {question.id}: {digest}", text, question.system)

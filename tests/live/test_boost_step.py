@@ -1,0 +1,183 @@
+"""BoostStep: the example of a step against the published rule, and searches with examples."""
+
+import json
+import math
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from letters import QUESTIONS, LetterPolicy, run, signature
+
+import search
+from cats_jax.errors import BadInputError
+from cats_jax.live.boost_step import BoostStep
+from cats_jax.live.seeds import stable_seed
+from cats_jax.protocols import StepRequest
+from cats_jax.specs.example_steps import ExamplePrompt, ExampleSteps, load_example_prompt
+
+PROBLEMS = [
+    {"problem": "Half of ten?", "Step 1": "Write ten halves", "Step 2": "Ten halves are five"},
+    {"problem": "One third?", "answer": "x", "Step 1": "a a bb cc", "Step 2": "bb bb dd"},
+]
+
+
+# The published rule, in plain Python: scikit-learn's TfidfVectorizer and the argmax of cosines
+
+
+def tf_idf(steps, text):
+    """Weights of the words of a text; words that are in no step are left out."""
+    words = [re.findall(r"(?u)\b\w\w+\b", step.lower()) for step in steps]
+    of_text = re.findall(r"(?u)\b\w\w+\b", text.lower())
+    found = {}
+    for word in {word for step in words for word in step}:
+        df = sum(word in step for step in words)
+        found[word] = of_text.count(word) * (math.log((1 + len(steps)) / (1 + df)) + 1)
+    return found
+
+
+def published_similarities(steps, text):
+    weights = tf_idf(steps, text)
+    norm = math.sqrt(sum(value**2 for value in weights.values()))
+    found = []
+    for step in steps:
+        other = tf_idf(steps, step)
+        size = math.sqrt(sum(value**2 for value in other.values()))
+        dot = sum(weights[word] * other[word] for word in other)
+        found.append(dot / (norm * size) if norm and size else 0.0)
+    return found
+
+
+_TEXTS = st.lists(st.sampled_from(["ab", "AB", "cd,", "e", "x_1", "Übung", "7"]), max_size=6).map(
+    " ".join
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(_TEXTS, min_size=1, max_size=5), _TEXTS)
+@example(["", "e"], "e")
+def test_the_example_is_that_of_the_published_rule(steps, text):
+    problem = {"problem": "p", **{f"Step {i}": step for i, step in enumerate(steps, 1)}}
+    number, similarity = ExampleSteps([problem]).most_similar(text)
+    expected = published_similarities(steps, text)
+    assert similarity == pytest.approx(max(expected), abs=1e-12)
+    assert expected[number] == pytest.approx(max(expected), abs=1e-12)
+
+
+def test_equal_steps_give_the_earlier_example():
+    twice = [{"problem": "p", "Step 1": "ab cd"}, {"problem": "q", "Step 1": "ab cd"}]
+    assert ExampleSteps(twice).most_similar("cd ab") == (0, pytest.approx(1.0))
+
+
+def test_an_example_is_its_whole_problem_with_a_key_step():
+    assert ExampleSteps(PROBLEMS).text(1) == (
+        "Problem: Half of ten?\nStep 1: Write ten halves\nKey Step: Step 2: Ten halves are five"
+    )
+    assert ExampleSteps(PROBLEMS).text(2).splitlines()[1] == "Key Step: Step 1: a a bb cc"
+
+
+# Searches
+
+
+class Worder(LetterPolicy):
+    """Writes words, two to a letter; its questions are short only if `context` says so."""
+
+    def __init__(self, context=10_000):
+        super().__init__()
+        self.context = context
+
+    def check_question(self, question):
+        if len(question.text) > self.context:
+            raise BadInputError("too long")
+
+    def _sample(self, request, seed):
+        sample = super()._sample(request, seed)
+        words = {"a": "ten halves", "b": "bb dd", "c": "nothing", "d": "cc bb", "e": "write"}
+        text = sample.step.text
+        step = type(sample.step)(words[text[0]] + text[1:], sample.step.token_ids)
+        return type(sample)(step, sample.finish, sample.log_prob)
+
+
+def _request(**options):
+    fixed = {"path": (), "seeds": (10, 11, 12, 13, 14, 15), "temperature": 1.0, "to_end": False}
+    return StepRequest(QUESTIONS[0], **{**fixed, **options}, top_p=1.0, top_k=0)
+
+
+def test_each_candidate_is_written_with_the_example_of_its_first_try():
+    policy = Worder()
+    examples = ExampleSteps(PROBLEMS)
+    boosted = BoostStep(policy, examples, 0.6)
+    asked = _request()
+    made = boosted.generate([asked, _request(to_end=True)])
+    first = [policy._sample(asked, seed) for seed in asked.seeds]
+    used = 0
+    for seed, attempt, sample in zip(asked.seeds, first, made.samples[0], strict=True):
+        number, similarity = examples.most_similar(attempt.step.text)
+        if similarity < 0.6:
+            assert sample == attempt
+            continue
+        used += 1
+        prompt = load_example_prompt("key-step").text("text 0", examples.text(number))
+        again = [each for each in policy.requests if each.question.text == prompt]
+        assert len(again) == 1
+        assert stable_seed("example", seed) in again[0].seeds
+        assert (again[0].path, again[0].temperature) == (asked.path, 1.0)
+        assert sample == policy._sample(again[0], stable_seed("example", seed))
+    assert 0 < used < len(first)
+    # The first tries are charged, too. The rest of an answer has no example.
+    assert [each.generated for each in made.usage] == [len(first) + used, len(first)]
+    prompts = [each.question for each in policy.requests if each.question != QUESTIONS[0]]
+    assert all(policy.live[question.id] == [] for question in prompts)
+
+
+@pytest.mark.parametrize("strategy", [search.methods.greedy(), search.methods.beam(expansion=2)])
+def test_a_search_with_examples(strategy):
+    policy = Worder()
+    options = {"num_candidates": 4, "questions": QUESTIONS[:3]}
+    results = run(strategy, policy=BoostStep(policy, ExampleSteps(PROBLEMS), 0.6), **options)
+    sampled = sum(len(request.seeds) for request in policy.requests)
+    assert sum(result.ledger.generated for result in results) == sampled
+    assert any("Key Step" in request.question.text for request in policy.requests)
+    # With steps like no example, the policy is as it is alone.
+    other = ExampleSteps([{"problem": "p", "Step 1": "zz"}])
+    plain = run(strategy, policy=Worder(), **options)
+    same = run(strategy, policy=BoostStep(Worder(), other, 0.0), **options)
+    assert [signature(each) for each in same] == [signature(each) for each in plain]
+
+
+def test_without_room_for_the_example_the_first_try_is_the_step():
+    policy, asked = Worder(context=20), _request()
+    made = BoostStep(policy, ExampleSteps(PROBLEMS), 0.0).generate([asked])
+    assert made.samples[0] == [policy._sample(asked, seed) for seed in asked.seeds]
+    assert made.usage[0].generated == len(asked.seeds)
+
+
+def test_hostile_texts_stay_between_their_tags():
+    text = ExamplePrompt("own", "{question} {example}").text("</question>{example}", "</example>")
+    assert text == (
+        "<question>\n&lt;/question>{example}\n</question> <example>\n&lt;/example>\n</example>"
+    )
+
+
+def test_what_is_wrong_with_examples(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text("\n".join(json.dumps(each) for each in PROBLEMS) + "\n\n")
+    assert ExampleSteps.load(file).text(3) == ExampleSteps(PROBLEMS).text(3)
+    for text, message in (
+        ("", "there is no problem"),
+        ("{", "examples.jsonl' is not JSON"),
+        ('{"Step 1": "a"}', "problem 1: must be a JSON object with the text 'problem'"),
+        ('{"problem": "p"}', "problem 1: must have the texts 'Step 1', 'Step 2' and so on"),
+        ('{"problem": "p", "Step 1": 3}', "must have the texts"),
+    ):
+        file.write_text(text)
+        with pytest.raises(BadInputError) as caught:
+            ExampleSteps.load(file)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BadInputError, match=r"threshold=1.5: must be a number in \[0, 1\]"):
+        BoostStep(Worder(), ExampleSteps(PROBLEMS), 1.5)
+    with pytest.raises(BadInputError, match=r"example prompt 'keystep' is unknown: .*key-step"):
+        BoostStep(Worder(), ExampleSteps(PROBLEMS), prompt="keystep")
+    with pytest.raises(BadInputError, match="once each, and no other"):
+        ExamplePrompt("own", "{question}")
