@@ -5,8 +5,8 @@
     python -m studies.real.grow_blocks score RECIPE.yaml FOLDER --prm LABEL
 
 One process leaves a GPU idle most of the time, because a step of decoding is a few thousand short
-kernels. `begin` makes the folder. `grow` grows the trees of every sixth missing block, from the
-second on. The blocks of several banks count as one list, in turns. `score` adds one PRM's scores to
+kernels. `begin` makes the folder. `grow` grows the trees of every sixth block, from the second on,
+and leaves out blocks that are there. The blocks of several banks count as one list, in turns. `score` adds one PRM's scores to
 all blocks that are grown. `cats-jax bank RECIPE.yaml --output FOLDER` then finds all blocks, and
 records what is missing. The recipe must have `revisits_per_prm: 0`.
 """
@@ -55,21 +55,20 @@ def _begin(planned: PlannedBank, folder: pathlib.Path) -> None:
         print(f"{folder}: {len(planned.blocks)} blocks")
 
 
-def _missing_in_turns(banks: list[_Bank]) -> Iterator[tuple[_Bank, int]]:
-    """The missing blocks of several banks: the first ones of all, then the second ones, ..."""
-    columns = [
-        [(bank, number) for number in missing_blocks(bank[1], len(bank[0].blocks))]
-        for bank in banks
-    ]
+def _in_turns(banks: list[_Bank]) -> Iterator[tuple[_Bank, int]]:
+    """The blocks of several banks: the first ones of all, then the second ones, and so on."""
+    columns = [[(bank, number) for number in range(len(bank[0].blocks))] for bank in banks]
     for turn in itertools.zip_longest(*columns):
         yield from (each for each in turn if each is not None)
 
 
 def _grow(banks: list[_Bank], first: int, every: int) -> None:
-    """Grow some of the missing blocks of banks that share their policy."""
+    """Grow what is missing of a share of the blocks of banks that share their policy."""
     recipe = banks[0][0].recipe
     policy = ModelFolders().policy(recipe.policy)
-    for (planned, folder), number in list(_missing_in_turns(banks))[first - 1 :: every]:
+    for (planned, folder), number in list(_in_turns(banks))[first - 1 :: every]:
+        if number not in missing_blocks(folder, len(planned.blocks)):
+            continue
         start = time.perf_counter()
         trees = grow(
             planned.blocks[number],
