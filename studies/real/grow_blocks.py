@@ -4,11 +4,14 @@
     python -m studies.real.grow_blocks grow RECIPE.yaml FOLDER [RECIPE.yaml FOLDER ...] --share 2/6
     python -m studies.real.grow_blocks score RECIPE.yaml FOLDER --prm LABEL
 
-One process leaves a GPU idle most of the time, because a step of decoding is a few thousand short
-kernels. `begin` makes the folder. `grow` grows the trees of every sixth block, from the second on,
-and leaves out blocks that are there. The blocks of several banks count as one list, in turns. `score` adds one PRM's scores to
-all blocks that are grown. `cats-jax bank RECIPE.yaml --output FOLDER` then finds all blocks, and
-records what is missing. The recipe must have `revisits_per_prm: 0`.
+`begin` makes the folder. `grow` grows the trees of every sixth block, from the second on, and
+leaves out blocks that are there. The blocks of several banks count as one list, in turns. `score`
+adds one PRM's scores to all blocks that are grown. `cats-jax bank RECIPE.yaml --output FOLDER` then
+finds all blocks, and records what is missing. The recipe must have `revisits_per_prm: 0`.
+
+A single process leaves a GPU idle between the short kernels of a step. Eight at once with a model
+of 1.5 billion parameters were too many: they filled the memory of an H200. See
+docs/engines/gpu.md.
 """
 
 from __future__ import annotations
