@@ -79,9 +79,9 @@ def solve(
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
         chat: the policy is the model --served-name of the chat endpoint --backend, and the PRM is
             on the back end hf, or at --prm-backend.
-        prm: model folder, id of the Hugging Face hub, PRM of the embedded world, chat-judge, the
-            model --prm-served-name of the chat endpoint --prm-backend, or the label of a PRM in the
-            recipe; default: exact.
+        prm: model folder, id of the Hugging Face hub, PRM of the embedded world, label of a PRM in
+            the recipe, or chat-judge, which means the model --prm-served-name at --prm-backend;
+            default: exact.
         prm_format: format in which the PRM reads a solution: a name, a .yaml file, or auto
             (default).
         prm_adapter: folder of a LoRA adapter, merged into the PRM's weights.

@@ -18,9 +18,9 @@ class SolveOptions(ModelOptions):
     """How policy and PRM are loaded.
 
     Attributes:
-        prm_backend: address of the PRM's own server, or of the chat endpoint of --prm chat-judge.
-            The options above are then the policy's alone, and the next ones are the PRM's.
-        prm_served_name: which of the models there is meant.
+        prm_backend: address of a server for the PRM alone, or of the chat endpoint of --prm
+            chat-judge. The options without --prm- then hold for the policy only.
+        prm_served_name: name of the PRM at --prm-backend.
         prm_api_key_env: name of the environment variable that holds the API key.
         prm_price: prices of a million tokens that the judge's endpoint reads, and of a million that
             it writes.

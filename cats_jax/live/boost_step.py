@@ -1,4 +1,4 @@
-"""BoostStep: every step is written with a similar step of a solved problem in the prompt.
+"""BoostStep: a step is written with a similar step of a solved problem in the prompt.
 
 Zhang et al.: "BoostStep: Boosting mathematical capability of Large Language Models via improved
 single-step reasoning" (2025), arXiv:2501.03226, and `reasoning.py` in the authors' code,
@@ -6,8 +6,8 @@ beichenzbc/BoostStep at 8544d31. The policy first tries the step without an exam
 step that is most like this first try, if its similarity reaches a threshold, goes into the prompt
 with its whole problem. The policy then writes the step anew; the first try is not shown to it.
 
-The publication applies this to a policy alone and in a tree search. Here it is a policy that
-stands before another one, so that it works with every strategy and engine. These things differ:
+Here it is a policy that wraps another one, so that it works with all strategies that sample steps
+and with every engine that samples single steps. These things differ from the authors' code:
 
 - The authors sample greedily. Here a step and its first try are sampled as the strategy asks, and
   every candidate has a first try of its own.
@@ -20,7 +20,6 @@ stands before another one, so that it works with every strategy and engine. Thes
   example. The authors' code then drops the steps and asks for a whole answer. It does so, too, if a
   step repeats an earlier one; here nothing is done about that.
 - Where the prompt with the example does not fit the policy's context, the first try is the step.
-- Examples for the verifier of a tree search, which the publication also tries, are not here.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class BoostStep(PromptProxy):
     Args:
         policy: policy that writes first tries and steps.
         examples: steps of solved problems.
-        threshold: smallest similarity of an example, in [0, 1]; published: 0.7.
+        threshold: smallest similarity of an example, in [0, 1]; 0.7 in the authors' code.
         prompt: name or .yaml file of the prompt, see `specs.example_steps`.
 
     Raises:

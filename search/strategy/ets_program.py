@@ -28,7 +28,8 @@ MAX_VISITS = 5000
 """Nodes of the branch and bound at most."""
 
 _PRECISION = 1e-6
-"""The objective of the solution is at most this much below the largest one."""
+"""The objective of the solution is at most this much below the largest one, up to rounding, unless
+the visits run out."""
 
 _SMALLEST_NORM = 1e-12
 
