@@ -49,6 +49,8 @@ class SolveOptions(ModelOptions):
         shared, server = self.settings(), self._prm_server()
         policy = prm = shared
         if chat:
+            if server is not None:
+                self._check_remote()
             policy = {"chat": True, **_of_endpoint(shared)}
             prm = {name: value for name, value in shared.items() if name not in _OF_ENDPOINTS}
         return policy, prm if server is None else _of_endpoint(server.settings())
@@ -59,6 +61,16 @@ class SolveOptions(ModelOptions):
         shared = any(not option.startswith("--prm-") for option in self.given())
         return policy if shared else {}, prm if shared or self.prm_backend is not None else {}
 
+    def _check_remote(self) -> None:
+        """Raise BadInputError for an option that neither of two servers honours."""
+        for option in self.given():
+            name = option.removeprefix("--").replace("-", "_")
+            if name not in _OF_ENDPOINTS and not name.startswith("prm_"):
+                raise BadInputError(
+                    f"{option}: is for a model that is loaded here, and both models are on "
+                    "servers: leave it out"
+                )
+
     def _prm_server(self) -> ModelOptions | None:
         """The options of the PRM's own server; None without one."""
         given = {name: getattr(self, f"prm_{name}") for name in _OF_ENDPOINTS}
@@ -68,7 +80,16 @@ class SolveOptions(ModelOptions):
             raise BadInputError(
                 f"--prm-{option}: is for a PRM on a server of its own: give --prm-backend, too"
             )
-        return ModelOptions(**given) if given else None
+        if not given:
+            return None
+        if not given["backend"].startswith(("http://", "https://")):
+            raise BadInputError(
+                f"--prm-backend {given['backend']!r}: must be the address of a server, such as "
+                "https://openrouter.ai/api; leave it out for a PRM that is loaded here"
+            )
+        if "max_cost" in given and "price" not in given:
+            raise BadInputError("--prm-max-cost: needs --prm-price X Y, from which costs follow")
+        return ModelOptions(**given)
 
 
 def _of_endpoint(settings: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInputError
+from ..specs.models import PAID_KEYS
 from .solve_options import SolveOptions
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def _of_options(given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     from ..specs.calibrations import load_calibrations
     from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
 
+    if "chat" in given and given.get("prm") == "chat-judge" and loading.prm_backend is None:
+        raise BadInputError(
+            "--prm chat-judge: with --chat the judge has options of its own: give --prm-backend "
+            "and --prm-served-name"
+        )
     of_policy, of_prm = loading.of_each(chat="chat" in given)
     steps = {name: given[name] for name in ("max_step_tokens",) if name in given}
     policy = PolicySpec(
@@ -148,6 +154,8 @@ def _certified_models(
         # The user's value, not the one that the run chose for its questions.
         at, changed = (name, of_policy) if model is policy else (f"prm {prm}", of_prm)
         model["max_model_len"] = asked.get(at, {}).get("max_model_len")
+        for key in PAID_KEYS:  # no run writes them; a stranger's could name a file to write
+            model.pop(key, None)
         keys = {name: "path", f"{name}_format": "format", f"{name}_adapter": "adapter"}
         keys |= {"prm_head": "head"} if name == "prm" else {"max_step_tokens": "max_step_tokens"}
         for key in _USERS_OWN:

@@ -73,7 +73,8 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     if missing:
         raise BadInputError(
             f"strategy {spec.label!r} needs the option{'s' if missing[1:] else ''} "
-            f"{' and '.join(missing)}: add them to its entry in a recipe, or to the arguments of "
+            f"{' and '.join(missing)}: add {'them' if missing[1:] else 'it'} to its entry in a "
+            "recipe, or to the arguments of "
             "cats_jax.search_method"
         )
     for name in ("sampling", "base"):

@@ -19,7 +19,7 @@ from ..live.arguments import (
 )
 from ..live.comparison_rules import most_matches
 from ..live.comparisons import not_a_judge
-from ..models.footprint import Prompts
+from ..models.footprint import PromptLoad
 from ..models.source import is_outcome_model, thought_tokens, writes_verdicts
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
@@ -196,7 +196,7 @@ def prompt_tokens_of(cells: Sequence[Cell], recipe: Recipe, judge: str = "policy
 
 def written_prompts(
     cells: Sequence[Cell], recipe: Recipe, judge: str = "policy"
-) -> tuple[Prompts, ...]:
+) -> tuple[PromptLoad, ...]:
     """The largest prompts of rewrites and comparisons, and how many a question has at once.
 
     Tokens are those of the policy.
@@ -209,16 +209,16 @@ def written_prompts(
     policy = recipe.policy
     last = max(policy.max_step_tokens, policy.max_answer_tokens)
     path = (recipe.max_depth - 1) * policy.max_step_tokens + last
-    found: dict[Prompts, None] = {}
+    found: dict[PromptLoad, None] = {}
     for cell in cells:
         strategy, prompts = cell.strategy, cell.prompts
         if prompts.rewriting is not None and judge == "policy":
-            found[Prompts(prompts.rewriting.prompt_tokens(last), cell.num_candidates)] = None
+            found[PromptLoad(prompts.rewriting.prompt_tokens(last), cell.num_candidates)] = None
         comparison, prompt = strategy.comparison, prompts.comparison
         if comparison is not None and prompt is not None and comparison.judge == judge:
             answers = strategy.width(cell.num_candidates)
             tokens = prompt.prompt_tokens(path, comparison.most_shown(answers))
-            found[Prompts(tokens, most_matches(comparison, answers))] = None
+            found[PromptLoad(tokens, most_matches(comparison, answers))] = None
     return tuple(found)
 
 

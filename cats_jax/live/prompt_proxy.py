@@ -48,10 +48,12 @@ class PromptProxy(GeneratorProxy[StepGenerator]):
             if request.question in known or self.fits(request.question)
         ]
         asked = [requests[i] for i in fits]
-        made = generate(self._model, asked) if asked else Generation([], [], 0.0)
-        for question in dict.fromkeys(request.question for request in asked):
-            if question not in known:
-                self._model.keep_only(question, ())
+        try:
+            made = generate(self._model, asked) if asked else Generation([], [], 0.0)
+        finally:
+            for question in dict.fromkeys(request.question for request in asked):
+                if question not in known:
+                    self._model.keep_only(question, ())
         seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
         found = dict(zip(fits, map(Made, made.samples, made.usage, seconds), strict=True))
         cut = StepSample(Step("", ()), "context", 0.0)

@@ -147,6 +147,7 @@ class Searcher:
         if (warning := _foreign(method, policy, read)) is not None:
             warnings.warn(warning, RunWarning, stacklevel=2)
         prompts = load_strategy_prompts(strategy) if prompts is None else prompts
+        prompts.check(strategy)
         self._compares = _judge(strategy, prompts.comparison, policy, scorer, comparer)
         if prompts.rewriting is not None:
             policy = Rewriter(policy, prompts.rewriting)

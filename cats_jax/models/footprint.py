@@ -170,7 +170,7 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class PromptLoad:
     """Prompts that a search writes, each for one answer: those of rewrites or of comparisons.
 
     Attributes:
@@ -203,8 +203,8 @@ class Work:
     step_tokens: int = 256
     answer_tokens: int = 2048
     thought_tokens: int = 0
-    prompts: tuple[Prompts, ...] = ()
-    prm_prompts: tuple[Prompts, ...] = ()
+    prompts: tuple[PromptLoad, ...] = ()
+    prm_prompts: tuple[PromptLoad, ...] = ()
 
     def of_prms(self) -> Work:
         """The work with the prompts that PRMs read in place of the policy's."""

@@ -57,7 +57,9 @@ class ExamplePrompt:
     def text(self, question: str, example: str) -> str:
         """The prompt with both texts between tags."""
         texts = {"question": question, "example": example}
-        return _PLACES.sub(lambda place: fenced(place[1], texts[place[1]]), self.prompt)
+        return _PLACES.sub(
+            lambda place: fenced(place[1], texts[place[1]], tuple(texts)), self.prompt
+        )
 
 
 KEY_STEP = ExamplePrompt(
@@ -72,7 +74,7 @@ In case you do not know how to derive the next step, here is another problem wit
 Learn how its 'Key Step' is derived, and use a similar strategy. Solve only the question above, \
 step by step. Do not mention the other problem.""",
 )
-"""The example, as in the publication, is there in case the policy does not know the step."""
+"""As in the authors' prompt, the example is there in case the policy does not know the step."""
 
 EXAMPLE_PROMPTS = {KEY_STEP.name: KEY_STEP}
 
@@ -183,4 +185,6 @@ def _steps(problem: Any, where: str) -> dict[str, str]:
     steps = {name: text for name, text in problem.items() if _STEP.fullmatch(str(name))}
     if not steps or not all(isinstance(text, str) for text in steps.values()):
         raise BadInputError(f"{where}: must have the texts 'Step 1', 'Step 2' and so on")
+    if any("\ud800" <= char <= "\udfff" for text in problem.values() for char in str(text)):
+        raise BadInputError(f"{where}: has half of a surrogate pair: write UTF-8 text")
     return steps

@@ -332,7 +332,7 @@ class PrmSpec(ModelSpec):
 def check_replies(specs: Sequence[ModelSpec]) -> None:
     """Raise BadInputError if two models of a run keep their replies in one file.
 
-    The replies in a file count towards the `max_cost` of its model.
+    Only one of them could open it.
     """
     known: dict[str, ModelSpec] = {}
     for spec in specs:

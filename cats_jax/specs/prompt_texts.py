@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..errors import BadInputError, known_names
 from ..storage.yaml_file import checked_fields, naming
 from ..storage.yaml_reading import load_yaml
 
-_TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|answer|critique|example))", re.IGNORECASE)
+TAGS = ("question", "answer", "critique")
+"""Beginnings of the tags between which texts stand in prompts of rewrites and comparisons."""
 
 
 class Prompts(Protocol):
@@ -31,9 +32,10 @@ class Prompts(Protocol):
 P = TypeVar("P", bound=Prompts)
 
 
-def fenced(tag: str, text: str) -> str:
-    """A hostile text between two tags, such as `<answer>`, which it can't contain."""
-    return f"<{tag}>\n{_TAGS.sub('&lt;', text)}\n</{tag}>"
+def fenced(tag: str, text: str, tags: Sequence[str] = TAGS) -> str:
+    """A hostile text between two tags, such as `<answer>`; it can't contain any of `tags`."""
+    opening = re.compile(rf"<(?=[\s/]{{0,8}}(?:{'|'.join(tags)}))", re.IGNORECASE)
+    return f"<{tag}>\n{opening.sub('&lt;', text)}\n</{tag}>"
 
 
 def text_digests(**texts: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import search
 
+from ..errors import BadInputError
 from .comparing import ComparisonPrompt, load_comparison
 from .rewriting import Rewriting, load_rewriting
 
@@ -14,11 +15,21 @@ from .rewriting import Rewriting, load_rewriting
 class StrategyPrompts:
     """Prompts as they were read; None without rewrites or comparisons.
 
-    A file may change while a run or a server uses it, so it is read once.
+    A file may change while a run or a server uses it. All searches use what was read first.
     """
 
     rewriting: Rewriting | None = None
     comparison: ComparisonPrompt | None = None
+
+    def check(self, strategy: search.Strategy) -> None:
+        """Raise BadInputError if a prompt of the strategy is not among these."""
+        wanted = {"rewriting": strategy.rewriting, "comparison": strategy.comparison}
+        for kind, choice in wanted.items():
+            if choice is not None and kind not in self.by_kind():
+                raise BadInputError(
+                    f"prompts: strategy {strategy.name!r} has a {kind}, and its prompt is missing: "
+                    "give those of specs.strategy_prompts.load_strategy_prompts, or none"
+                )
 
     def by_kind(self) -> dict[str, Rewriting | ComparisonPrompt]:
         """The prompts that there are, by "rewriting" or "comparison"."""

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from cats_jax.bank.build import PlannedBank, plan_bank
+from cats_jax.bank.build import BLOCK_SIZE, PlannedBank, plan_bank
 from cats_jax.bank.grow import grow
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.score import score_column
@@ -32,9 +33,11 @@ from cats_jax.bank.store import (
     missing_blocks,
     missing_columns,
     read_block,
+    read_manifest,
     write_block,
     write_column,
 )
+from cats_jax.errors import BadInputError
 from cats_jax.grading.graders import default_grader
 from cats_jax.models.source import ModelFolders
 from cats_jax.specs.recipe import PolicySpec, PrmSpec
@@ -58,6 +61,14 @@ def _begin(planned: PlannedBank, folder: pathlib.Path) -> None:
         print(f"{folder}: {len(planned.blocks)} blocks")
 
 
+def _check_begun(planned: PlannedBank, folder: pathlib.Path) -> None:
+    """Raise BadInputError unless the folder was begun with this recipe and these blocks."""
+    old, new = read_manifest(folder), json.loads(json.dumps(planned.manifest))
+    for key in ("config", "questions", "block_size", "scored"):
+        if old[key] != new[key]:
+            raise BadInputError(f"{folder}: was begun with another {key}: choose another folder")
+
+
 def _in_turns(banks: list[_Bank]) -> Iterator[tuple[_Bank, int]]:
     """The blocks of several banks: the first ones of all, then the second ones, and so on."""
     columns = [[(bank, number) for number in range(len(bank[0].blocks))] for bank in banks]
@@ -67,8 +78,10 @@ def _in_turns(banks: list[_Bank]) -> Iterator[tuple[_Bank, int]]:
 
 def _grow(banks: list[_Bank], first: int, every: int) -> None:
     """Grow what is missing of a share of the blocks of banks that share their policy."""
-    recipe = banks[0][0].recipe
-    policy = ModelFolders().policy(recipe.policy)
+    specs = {planned.recipe.policy for planned, _ in banks}
+    if len(specs) > 1:
+        raise BadInputError("the banks have several policies: grow those of one policy at a time")
+    policy = ModelFolders().policy(specs.pop())
     for (planned, folder), number in list(_in_turns(banks))[first - 1 :: every]:
         if number not in missing_blocks(folder, len(planned.blocks)):
             continue
@@ -111,7 +124,7 @@ def main() -> None:
     parser.add_argument("banks", nargs="+", type=pathlib.Path, metavar="RECIPE FOLDER")
     parser.add_argument("--share", default="1/1", help="I/N: every N-th block from the I-th on")
     parser.add_argument("--prm", help="label of the PRM")
-    parser.add_argument("--block-size", type=int, default=15)
+    parser.add_argument("--block-size", type=int, default=BLOCK_SIZE)
     options = parser.parse_args()
     models = ModelFolders() if options.what == "begin" else _WithoutDigests()
     banks = [
@@ -119,6 +132,11 @@ def main() -> None:
         for recipe, folder in zip(options.banks[::2], options.banks[1::2], strict=True)
     ]
     first, every = map(int, options.share.split("/"))
+    for planned, folder in banks:
+        if planned.recipe.allocation.reads_scores:
+            raise BadInputError(f"{folder}: scores may not choose draws: set revisits_per_prm: 0")
+        if options.what != "begin":
+            _check_begun(planned, folder)
     if options.what == "grow":
         _grow(banks, first, every)
         return

@@ -94,11 +94,22 @@ def test_a_judge_has_an_endpoint_and_prices_of_its_own(checked, capsys):
         else:
             assert (policy.backend, policy.served_name) == ("http://p:1", "p")
             assert (policy.price, policy.max_cost) == ({"input": 1.0, "output": 2.0}, None)
-    capsys.readouterr()
-    assert cli.run(["solve", QUESTION, "--prm-price", "3", "4"]) == 2
-    assert (
-        "--prm-price: is for a PRM on a server of its own: give --prm-" in capsys.readouterr().err
-    )
+    checked.clear()
+    for options, message in (
+        (
+            ["--prm-price", "3", "4"],
+            "--prm-price: is for a PRM on a server of its own: give --prm-",
+        ),
+        (["--prm-backend", "hf"], "--prm-backend 'hf': must be the address of a server"),
+        ([*judge_at, "--prm-max-cost", "5"], "--prm-max-cost: needs --prm-price X Y"),
+        ([*policy_at, *judge_at, "--dtype", "bfloat16"], "--dtype: is for a model that is loaded"),
+        ([*policy_at, "--prm", "chat-judge"], "give --prm-backend and --prm-served-name"),
+    ):
+        capsys.readouterr()
+        assert cli.run(["solve", QUESTION, *options]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert message in line
+        assert not checked
 
 
 def test_a_judge_at_an_endpoint_scores(monkeypatch, capsys):
@@ -213,7 +224,10 @@ def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, mo
         ("engine_args", {"worker_cls": "a.B"}),
     ],
 )
-def test_a_certificate_does_not_say_where_questions_go(tmp_path, capsys, checked, key, value):
+def test_a_certificate_does_not_say_where_questions_go(
+    tmp_path, capsys, checked, monkeypatch, key, value
+):
+    monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
     file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
     content = json.loads((tmp_path / "c.json").read_text())
     content["config"]["policy"][key] = value
@@ -222,6 +236,12 @@ def test_a_certificate_does_not_say_where_questions_go(tmp_path, capsys, checked
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert f"its policy has {key}, and a file may not say" in line
     assert not checked
+    del content["config"]["policy"][key]
+    content["config"]["policy"] |= {"replies": str(tmp_path / "written"), "max_cost": 9.0}
+    content["config"]["policy"] |= {"price": {"input": 0.0, "output": 0.0}}
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    assert cli.run(["solve", QUESTION, "--certified", file]) == 2
+    assert (checked[0].replies, checked[0].max_cost, checked[0].price) == (None, None, None)
     content |= {"chosen": None, "configurations": []}
     (tmp_path / "c.json").write_text(json.dumps(content))
     assert cli.run(["solve", QUESTION, "--certified", file]) == 2

@@ -17,7 +17,7 @@ from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.evaluation.runners import largest_work
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
-from cats_jax.models.footprint import PROMPT_TOKENS, Prompts, Work
+from cats_jax.models.footprint import PROMPT_TOKENS, PromptLoad, Work
 from cats_jax.models.settle import prm_context
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.groups import groups
@@ -167,7 +167,7 @@ def test_the_memory_of_a_run_holds_the_prompts_of_comparisons():
     for name, count in zip(strategies, (2, 1, 132), strict=True):
         recipe = _recipe(strategies=[name], num_candidates=[12])
         work = largest_work(recipe)
-        assert work.prompts == (Prompts(prompt_tokens_of(grid(recipe), recipe), count),)
+        assert work.prompts == (PromptLoad(prompt_tokens_of(grid(recipe), recipe), count),)
         assert work.of_prms().prompts == ()
         by_prm = [{"name": name, "judge": "prm"}]
         judged = largest_work(_recipe(strategies=by_prm, num_candidates=[12], prms=["exact"]))
@@ -179,7 +179,7 @@ def test_the_context_of_a_judge_in_a_dry_run_holds_the_answers():
     judge = PrmSpec("models/absent", format="judge-critique", backend="vllm", device="cpu")
     work = Work(steps=2, step_tokens=100, answer_tokens=400)
     usual = _as_settled(judge, work).max_model_len
-    more = dataclasses.replace(work, prm_prompts=(Prompts(5000, 1),))
+    more = dataclasses.replace(work, prm_prompts=(PromptLoad(5000, 1),))
     path = PROMPT_TOKENS + 100 + 400
     longer = _as_settled(judge, more).max_model_len
     assert longer == prm_context(judge, path, 2, 5000)

@@ -14,7 +14,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.runners import check_steps, largest_work
-from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS, Prompts, Work
+from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS, PromptLoad, Work
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs import manifests
 from cats_jax.specs.models import PolicySpec, PrmSpec
@@ -110,7 +110,7 @@ def test_an_endpoint_that_continues_nothing_can_rewrite():
 
 def test_the_context_in_a_dry_run_is_that_of_a_run():
     """A policy on vLLM has room for the prompts of rewrites; a PRM does not read them."""
-    prompts = (Prompts(1000, 4),)
+    prompts = (PromptLoad(1000, 4),)
     work = Work(steps=2, step_tokens=100, answer_tokens=400, prompts=prompts)
     policy = PolicySpec("models/absent", backend="vllm", device="cpu")
     prm = PrmSpec("models/absent", label="prm", backend="vllm", device="cpu")

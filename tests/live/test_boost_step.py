@@ -169,6 +169,7 @@ def test_what_is_wrong_with_examples(tmp_path):
         ('{"Step 1": "a"}', "problem 1: must be a JSON object with the text 'problem'"),
         ('{"problem": "p"}', "problem 1: must have the texts 'Step 1', 'Step 2' and so on"),
         ('{"problem": "p", "Step 1": 3}', "must have the texts"),
+        (r'{"problem": "\ud800", "Step 1": "a"}', "problem 1: has half of a surrogate pair"),
     ):
         file.write_text(text)
         with pytest.raises(BadInputError) as caught:

@@ -30,6 +30,7 @@ from cats_jax.specs.comparing import (
     ComparisonPrompt,
     load_comparison,
 )
+from cats_jax.specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
 
 GEN_SELECT, PAIRS = search.methods.gen_select(), search.methods.gen_select(window_size=2)
 USC, BORDA = search.methods.universal_self_consistency(), search.methods.pairwise_borda()
@@ -506,3 +507,11 @@ def test_wrong_options(factory, options, message):
 def test_a_strategy_needs_a_comparison_and_no_name():
     with pytest.raises(TypeError, match="comparison"):
         search.Strategy(name="x", plan=BORDA.plan, comparison="x")  # pyright: ignore[reportArgumentType]
+
+
+def test_prompts_that_a_strategy_lacks_are_refused():
+    """Without them it would be another method."""
+    strategy = search.methods.gen_select()
+    with pytest.raises(BadInputError, match="has a comparison, and its prompt is missing"):
+        StrategyPrompts().check(strategy)
+    load_strategy_prompts(strategy).check(strategy)

@@ -294,6 +294,8 @@ def test_retry_after_is_respected(connect):
     [(None, 0, 0), ("7", 7, 7), ("-7", 0, 0), ("nan", 0, 0), ("soon", 0, 0), ("1e999", 1e9, None),
      (email.utils.formatdate(time.time() + 9000, usegmt=True), 8000, 9000),
      (email.utils.formatdate(0, usegmt=True), 0, 0)],
+    # Workers that collect in different seconds must name the cases alike.
+    ids=["none", "seconds", "negative", "nan", "text", "huge", "later", "1970"],
 )  # fmt: skip
 def test_retry_after_is_a_number_or_a_date(header, least, most):
     found = http_engine._seconds(header)
@@ -346,7 +348,7 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
 
 
 def test_the_replies_of_another_model_do_not_count(tmp_path):
-    """One file may keep the replies of several models, such as those of the judges of a table."""
+    """Runs with one model after another may use the same file."""
     file, body = tmp_path / "replies.jsonl", {"messages": [], "max_tokens": 1000}
     turn = {"role": "user", "content": "1+2"}
 

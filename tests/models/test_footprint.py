@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.models import footprint, source
-from cats_jax.models.footprint import GIB, Footprint, Memory, ModelShape, Prompts, Work
+from cats_jax.models.footprint import GIB, Footprint, Memory, ModelShape, PromptLoad, Work
 from cats_jax.models.huggingface import sampling
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import WIDTH, CausalModel
@@ -174,7 +174,7 @@ def test_tokens_of_a_run():
 
 def test_a_model_has_room_for_the_prompts_that_it_reads():
     usual = Work(questions=2, paths=8, steps=3, step_tokens=100, answer_tokens=400)
-    prompts, judged = (Prompts(150, 12), Prompts(1000, 8)), (Prompts(5000, 3),)
+    prompts, judged = (PromptLoad(150, 12), PromptLoad(1000, 8)), (PromptLoad(5000, 3),)
     work = dataclasses.replace(usual, thought_tokens=50, prompts=prompts, prm_prompts=judged)
     rewrite = 256 + 1000 + 50 + 400  # the prompt, a thought and the new answer
     assert work.path_tokens(131072) == rewrite
@@ -207,7 +207,7 @@ def test_long_prompts_take_activations(tmp_path):
             batch_tokens=batch_tokens,
         ).activations
 
-    prompts = {"prompts": (Prompts(4000, 2),)}
+    prompts = {"prompts": (PromptLoad(4000, 2),)}
     chunk = shape.chunk_bytes(1, 4256, 4256, "bfloat16")
     assert activations(1, **prompts) == chunk
     assert activations(1 << 16, **prompts) == 2 * chunk > 10 * activations(1 << 16)
@@ -486,10 +486,7 @@ def test_the_kernels_figures_are_read():
 
 
 def test_numbers_of_the_bridges_are_theirs():
-    """Repeated in footprint.py, which must not import torch.
-
-    With the wider columns of a GPU fewer rows fit a micro-batch, so that the estimate is a bound.
-    """
+    """Repeated in footprint.py, which must not import torch."""
     assert footprint._GROWTH == WIDTH
     assert footprint._BLOCK_ELEMENTS == sampling._BLOCK_ELEMENTS
     assert footprint._CPU_BLOCK_ELEMENTS == sampling._CPU_BLOCK_ELEMENTS

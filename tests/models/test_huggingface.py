@@ -16,11 +16,9 @@ from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface import (
     HuggingFaceGenerator,
     HuggingFaceScorer,
-    decoding_rows,
     sampling,
     token_budget,
 )
-from cats_jax.models.huggingface.model import GPU_CHUNK_WIDTH, GPU_WIDTH
 from cats_jax.models.prm.format import WORLD
 from cats_jax.protocols import Question, Step, StepRequest, TokenUsage
 from cats_jax.world import tokenizer as world
@@ -346,32 +344,6 @@ def test_scores_equal_one_full_forward_pass_per_path(scorer, model):
     expected = [reference_score(model, q, p) for q, p in zip(questions, paths, strict=True)]
     np.testing.assert_allclose(got, expected, atol=1e-5)
     assert np.ptp(got) > 0.1
-
-
-def test_the_widths_of_a_gpu_change_no_sample_and_no_score(generator, scorer, monkeypatch):
-    """A GPU pads to wider columns, so that all of these rows share their kernels."""
-    asked = [request(question, seeds=range(12)) for question in QUESTIONS]
-    questions, paths = random_paths(9, 30)
-    samples = fresh(generator).generate(asked).samples
-    scores = fresh(scorer).score(questions, paths).scores
-    widths = set()
-    grow = decoding_rows._Rows.__init__
-
-    def count(rows, model, cache, prefixes, prefix_width, most):
-        widths.add(prefix_width)
-        grow(rows, model, cache, prefixes, prefix_width, most)
-
-    monkeypatch.setattr(decoding_rows._Rows, "__init__", count)
-    for bridge in (generator, scorer):
-        monkeypatch.setattr(bridge._model, "width", GPU_WIDTH)
-        monkeypatch.setattr(bridge._model, "chunk_width", GPU_CHUNK_WIDTH)
-    wide = fresh(generator).generate(asked).samples
-    assert [[s.step for s in row] for row in wide] == [[s.step for s in row] for row in samples]
-    assert widths == {GPU_WIDTH}
-    np.testing.assert_allclose(fresh(scorer).score(questions, paths).scores, scores, atol=1e-5)
-    monkeypatch.undo()
-    fresh(generator)
-    fresh(scorer)
 
 
 def test_the_scorer_keeps_its_contract(scorer):

@@ -8,6 +8,7 @@ import pytest
 
 from cats_jax.bank.build import collect_bank
 from cats_jax.bank.recipe import load_bank_recipe
+from cats_jax.errors import BadInputError
 from cats_jax.models.source import ModelFolders
 from studies.real import grow_blocks
 
@@ -20,10 +21,16 @@ revisits_per_prm: 0
 """
 
 
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Both commands have the same number of questions a block."""
+    monkeypatch.setattr(grow_blocks, "BLOCK_SIZE", 2)
+
+
 @pytest.fixture
 def run(monkeypatch):
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["grow_blocks", *map(str, arguments), "--block-size", "2"])
+        monkeypatch.setattr(sys, "argv", ["grow_blocks", *map(str, arguments)])
         grow_blocks.main()
 
     return call
@@ -49,3 +56,20 @@ def test_shares_and_prms_apart_make_the_bank_of_one_process(run, tmp_path):
     collect_bank(loaded, ModelFolders(), folder, block_size=2)
     assert files == {path: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
     assert (folder / "sparsity.json").read_bytes() == (whole / "sparsity.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("revisits_per_prm: 0\nseed: 3\n", "another config"),
+        ("revisits_per_prm: 2\n", "may not choose"),
+    ],
+)
+def test_another_recipe_and_scores_that_choose_are_refused(run, tmp_path, changed, message):
+    recipe, folder = tmp_path / "bank.yaml", tmp_path / "apart"
+    recipe.write_text(RECIPE)
+    run("begin", recipe, folder)
+    recipe.write_text(RECIPE.replace("revisits_per_prm: 0\n", changed))
+    with pytest.raises(BadInputError, match=message):
+        run("grow", recipe, folder)
+    assert not list(folder.glob("*.parquet"))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .model import CausalModel, padded
+from .model import WIDTH, CausalModel, padded
 from .parts import Part
 from .prefix_cache import PrefixCache, Segment
 
@@ -37,7 +37,7 @@ class DecodingRows:
         self._model = model
         self._groups: list[_Rows] = []
         first = 0
-        for width, some in itertools.groupby(prefixes, lambda prefix: padded_width(prefix, model)):
+        for width, some in itertools.groupby(prefixes, padded_width):
             group = list(some)
             count = sum(most[first : first + len(group)])
             self._groups.append(_Rows(model, cache, group, width, count))
@@ -90,17 +90,17 @@ class DecodingRows:
         return [0, *itertools.accumulate(counts[:-1])]
 
 
-def padded_width(prefix: Segment, model: CausalModel) -> int:
+def padded_width(prefix: Segment) -> int:
     """Number of columns that a cached prefix takes in a buffer."""
-    return padded(len(prefix), model.width)
+    return padded(len(prefix), WIDTH)
 
 
 class _Rows:
     """Rows of one width.
 
-    With w = `model.width`, the prefix stands left-padded in columns 0..P, P a multiple of w; the
-    token fed at tick t goes to column P + t; the buffer is P + w·ceil((t + 1) / w) columns wide.
-    All of that follows from the row's own prefix length and tick.
+    The prefix stands left-padded in columns 0..P, P a multiple of 32; the token fed at tick t goes
+    to column P + t; the buffer is P + 32·ceil((t + 1) / 32) columns wide. All of that follows from
+    the row's own prefix length and tick.
 
     Attributes:
         num_rows: rows in use, B.
@@ -119,7 +119,7 @@ class _Rows:
         self._most = most
         self._prefix_width = prefix_width
         self.num_rows = len(prefixes)
-        self._kv = cache.gather(prefixes, prefix_width, prefix_width + model.width)
+        self._kv = cache.gather(prefixes, prefix_width, prefix_width + WIDTH)
         self.lengths = torch.tensor([len(each) for each in prefixes], device=model.device)
         columns = torch.arange(self._kv.shape[3], device=model.device)
         seen = (columns >= prefix_width - self.lengths[:, None]) & (columns < prefix_width)
@@ -130,8 +130,8 @@ class _Rows:
         """The rows as a part of the pass of a tick."""
         column = self._prefix_width + tick
         if column == self._kv.shape[3]:
-            self._kv = F.pad(self._kv, (0, 0, 0, self._model.width))
-            self._mask = F.pad(self._mask, (0, self._model.width), value=-torch.inf)
+            self._kv = F.pad(self._kv, (0, 0, 0, WIDTH))
+            self._mask = F.pad(self._mask, (0, WIDTH), value=-torch.inf)
         self._mask[:, column] = 0
         used = slice(self.num_rows)
         return self._model.part(self._kv[:, used], column, self._mask[used, None, None])

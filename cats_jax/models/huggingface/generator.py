@@ -43,7 +43,7 @@ from ..prompts.step_text import StepEnd, check_parameters
 from . import sampling
 from .decoding_rows import DecodingRows, padded_width
 from .draws import CONTEXT, END, FINISHES, STEP, Draws, Parameters, forced_draws
-from .model import CausalModel, padded
+from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import StepPolicy, check_positive
 from .prefix_cache import Segment, missing
 from .token_budget import TokenBudget
@@ -210,7 +210,7 @@ class HuggingFaceGenerator(StepPolicy):
             _, kv = self._model.extend(self._cache, [None] * len(heads), heads)
             self._cache.store(part, kv)
 
-        self._budget.run(roots, [padded(root.own, self._model.chunk_width) for root in roots], run)
+        self._budget.run(roots, [padded(root.own, CHUNK_WIDTH) for root in roots], run)
 
     # --- decoding ---
 
@@ -265,15 +265,13 @@ class HuggingFaceGenerator(StepPolicy):
 
     def _run(self, draws: Draws, drawn: _Drawn | None) -> None:
         """Decodes all samples, by ascending padded width of their prefix."""
-        width_of = np.array(
-            [padded_width(node, self._model) for node in draws.nodes], dtype=np.int64
-        )
+        width_of = np.array([padded_width(node) for node in draws.nodes], dtype=np.int64)
         width_of = width_of[draws.node]
         # Samples of one node side by side, so that they share a micro-batch.
         order = np.lexsort((draws.node, width_of))
         self._budget.run(
             order.tolist(),
-            (width_of[order] + self._model.width).tolist(),
+            (width_of[order] + WIDTH).tolist(),
             lambda part: self._decode(draws.take(part), drawn),
         )
 

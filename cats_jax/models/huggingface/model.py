@@ -46,10 +46,6 @@ WIDTH = 32
 CHUNK_WIDTH = 8
 """Chunks of new tokens are padded to a multiple of this many columns."""
 
-GPU_WIDTH, GPU_CHUNK_WIDTH = 256, 32
-"""The same on a GPU. There a tick of decoding is as slow as its number of operators: 2500 for 30
-layers, and 900 more for each further width of the rows."""
-
 # For few rows BLAS uses other kernels, whose results differ in the last bit from those for more.
 # How few depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10
 # (for 256 inputs). No product on the CPU has fewer rows than this.
@@ -109,8 +105,6 @@ class CausalModel:
         own_context: largest number of tokens in a sequence that the model allows.
         context: the largest number that is used, `own_context` unless `limit_context` lowers it.
         vocab_size: width of the logits.
-        width: cached prefixes are padded to a multiple of this many columns, by which buffers grow.
-        chunk_width: chunks of new tokens are padded to a multiple of this many columns.
         kv_bytes_per_token: bytes of one token's keys and values.
         seconds: time spent in forward passes and in blocks under `timed`.
 
@@ -153,8 +147,6 @@ class CausalModel:
         self._hidden: list[Tensor] = []
         self._in_line: bool | None = None
         on_cpu = self.device.type == "cpu"
-        self.width = WIDTH if on_cpu else GPU_WIDTH
-        self.chunk_width = CHUNK_WIDTH if on_cpu else GPU_CHUNK_WIDTH
         self._min_rows = _MIN_CPU_ROWS if on_cpu else 1
         self._rows_multiple = _CPU_ROWS_MULTIPLE if on_cpu else 1
         self._num_layers = int(config.num_hidden_layers)
@@ -477,7 +469,7 @@ class CausalModel:
         positions: list[np.ndarray] = []
         order: list[int] = []
         own: list[Tensor] = [torch.empty(0)] * len(chunks)
-        for (prefix_width, chunk_width), rows in self._by_widths(prefixes, chunks):
+        for (prefix_width, chunk_width), rows in _by_widths(prefixes, chunks):
             some = [prefixes[row] for row in rows]
             new = [chunks[row] for row in rows]
             batch = _left_padded(some, new, prefix_width, chunk_width)
@@ -497,17 +489,6 @@ class CausalModel:
         )
         return logits[self._tensor(np.argsort(order))], own
 
-    def _by_widths(
-        self, prefixes: Sequence[Segment | None], chunks: Sequence[tuple[int, ...]]
-    ) -> list[tuple[tuple[int, int], list[int]]]:
-        """The padded widths of prefix and chunk, ascending, and the rows that have them."""
-        groups: dict[tuple[int, int], list[int]] = {}
-        for row, (prefix, chunk) in enumerate(zip(prefixes, chunks, strict=True)):
-            length = 0 if prefix is None else len(prefix)
-            widths = (padded(length, self.width), padded(len(chunk), self.chunk_width))
-            groups.setdefault(widths, []).append(row)
-        return sorted(groups.items())
-
     def _num_filled(self, rows: int) -> int:
         """Number of rows of a product in which some rows are in use; others fill it up."""
         return padded(max(rows, self._min_rows), self._rows_multiple)
@@ -523,6 +504,18 @@ class _Chunks:
     tokens: np.ndarray
     positions: np.ndarray
     seen_by: np.ndarray
+
+
+def _by_widths(
+    prefixes: Sequence[Segment | None], chunks: Sequence[tuple[int, ...]]
+) -> list[tuple[tuple[int, int], list[int]]]:
+    """The padded widths of prefix and chunk, ascending, and the rows that have them."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, (prefix, chunk) in enumerate(zip(prefixes, chunks, strict=True)):
+        length = 0 if prefix is None else len(prefix)
+        widths = (padded(length, WIDTH), padded(len(chunk), CHUNK_WIDTH))
+        groups.setdefault(widths, []).append(row)
+    return sorted(groups.items())
 
 
 def _left_padded(

@@ -23,7 +23,7 @@ from ..prm.answer_steps import answer_steps, count_answer_tokens, score_answer_s
 from ..prm.format import PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
-from .model import padded
+from .model import CHUNK_WIDTH, WIDTH, padded
 from .prefix_cache import Segment, missing
 from .prm import RewardModel
 from .token_budget import TokenBudget
@@ -203,9 +203,7 @@ class HuggingFaceScorer:
     def _compute(self, segments: Sequence[Segment]) -> None:
         """Computes, scores and caches segments."""
         widths = [
-            padded(len(each) - each.own, self._model.width)
-            + padded(each.own, self._model.chunk_width)
-            for each in segments
+            padded(len(each) - each.own, WIDTH) + padded(each.own, CHUNK_WIDTH) for each in segments
         ]
         self._budget.run(segments, widths, self._extend)
 
