@@ -48,9 +48,10 @@ def ets(
 
     Args:
         softmax_temperature: temperature of the softmax of REBASE, > 0.
-        lambdac: weight of the nodes that are kept, >= 0. With 0 every leaf is kept, as published.
-        lambdas: weight of the clusters that are covered, >= 0. The publication has 1.5 at N = 16,
-            1.4 at 64 and 1.45 at 256. With 0 vectors are not read.
+        lambdac: weight of the nodes that are kept, in [0, 1e4]. With 0 every leaf is kept, as
+            published, and vectors are not read.
+        lambdas: weight of the clusters that are covered, in [0, 1e4]. The publication has 1.5 at
+            N = 16, 1.4 at 64 and 1.45 at 256. With 0 vectors are not read.
         cluster_distance: cosine distance in [0, 2] at which the clusters are cut.
         path_score: the score of a path.
         vote: how the finished paths give the answer.
@@ -90,7 +91,7 @@ def ets(
         sampling=(sampling,),
         aggregation=aggregated,
         answer=answer_rule(vote),
-        needs_vectors=lambdas > 0,
+        needs_vectors=lambdac > 0 and lambdas > 0,
     )
 
 

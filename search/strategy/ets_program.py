@@ -1,4 +1,4 @@
-"""The integer program of ETS, and its exact solution in the graph.
+"""The integer program of ETS, and its solution in the graph.
 
 With leaves i, branch nodes j (all nodes above a leaf, the question included) and clusters k,
 
@@ -25,7 +25,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 MAX_VISITS = 5000
-"""Nodes of the branch and bound at most."""
+"""Visits of the branch and bound at most. 256 leaves with a large lambdac can need more."""
+
+_MOST_WEIGHT = 1e4
+"""Beyond it float32 loses the shares of the leaves beside the weights."""
 
 _PRECISION = 1e-6
 """The objective of the solution is at most this much below the largest one, up to rounding, unless
@@ -49,8 +52,8 @@ class Program:
     def __post_init__(self) -> None:
         for name in ("lambdac", "lambdas"):
             value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"{name} must be a number >= 0, got {value}")
+            if not 0 <= value <= _MOST_WEIGHT:
+                raise ValueError(f"{name} must be a number from 0 to {_MOST_WEIGHT:g}, got {value}")
         if not 0 <= self.cluster_distance <= 2:
             raise ValueError(f"cluster_distance must be in [0, 2], got {self.cluster_distance}")
 
@@ -107,7 +110,7 @@ class _Visit(NamedTuple):
         kept, is_open: bool[N], leaves that are kept, and those not yet decided.
         level: i32[N], level at which the leaf was decided, -1 if it is open.
         trial: i32[N + 1], leaf that is on trial at each level from 1 on.
-        depth: i32, the newest level; -1 at the end.
+        newest: i32, the newest level; -1 at the end.
         pays: f32[N], what each cluster pays a leaf, at the row that names it; at most its gain.
         best, best_value: the best solution so far.
         num_visits: i32, visits so far.
@@ -117,7 +120,7 @@ class _Visit(NamedTuple):
     is_open: Array
     level: Array
     trial: Array
-    depth: Array
+    newest: Array
     pays: Array
     best: Array
     best_value: Array
@@ -131,14 +134,14 @@ def kept_leaves(
     vectors: Float[Array, "N D"] | None,
     leaves: Bool[Array, " N"],
 ) -> Bool[Array, " N"]:
-    """The leaves that an optimal solution keeps; the best one found after `MAX_VISITS` visits.
+    """The leaves that the best solution keeps; after `MAX_VISITS` visits, the best one so far.
 
     Args:
         program: constants.
         numbers: places of each leaf in REBASE; one is positive.
         ancestors: number, below N, of the ancestor at each depth among the nodes of its depth; -1
             beyond the leaf's own depth. All leaves have one depth.
-        vectors: of the newest steps; not read at lambdas 0.
+        vectors: of the newest steps; not read if lambdac or lambdas is 0.
         leaves: rows that are leaves; the others are not kept. The leaves are adjacent rows, and so
             are those below one node.
     """
@@ -173,10 +176,10 @@ def cluster(
     def is_near(carry: tuple[Array, Array, Array]) -> Array:
         return carry[0].min(initial=jnp.inf) <= distance
 
-    def join(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def merge(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         apart, sizes, names = carry
-        # In a symmetric matrix the first smallest entry is above the diagonal.
-        into, gone = jnp.divmod(jnp.argmin(apart), len(rows))
+        pair = jnp.stack(jnp.divmod(jnp.argmin(apart), len(rows)))
+        into, gone = pair.min(), pair.max()
         weights = sizes[into] / (sizes[into] + sizes[gone])
         mean = weights * apart[into] + (1.0 - weights) * apart[gone]
         is_into, is_gone = rows == into, rows == gone
@@ -187,7 +190,7 @@ def cluster(
         sizes = jnp.where(is_into, sizes[into] + sizes[gone], sizes)
         return apart, sizes, jnp.where(names == gone, into, names)
 
-    return jax.lax.while_loop(is_near, join, (apart, jnp.ones(len(rows)), rows))[2]
+    return jax.lax.while_loop(is_near, merge, (apart, jnp.ones(len(rows)), rows))[2]
 
 
 def solve(
@@ -204,6 +207,17 @@ def solve(
         numbers, ancestors, leaves: as in `kept_leaves`.
         clusters: a row that names each leaf's cluster; not read at lambdas 0.
     """
+    return _last_visit(program, numbers, ancestors, clusters, leaves).best
+
+
+def _last_visit(
+    program: Program,
+    numbers: Int[Array, " N"],
+    ancestors: Int[Array, "N T"],
+    clusters: Int[Array, " N"],
+    leaves: Bool[Array, " N"],
+) -> _Visit:
+    """The end of the branch and bound; arguments as in `solve`."""
     terms = _terms(program, numbers, ancestors, clusters, leaves)
     rows = jnp.arange(leaves.shape[0])
     alone = terms.own - terms.cost * _float(terms.tree.above.sum(axis=1)) + terms.gain
@@ -213,7 +227,7 @@ def solve(
         is_open=leaves,
         level=jnp.full(len(rows), -1),
         trial=jnp.zeros(len(rows) + 1, jnp.int32),
-        depth=jnp.int32(0),
+        newest=jnp.int32(0),
         pays=jnp.full(len(rows), terms.gain),
         # A leaf that loses in any company may still be best alone.
         best=leaves & (rows == jnp.argmax(alone)),
@@ -222,9 +236,9 @@ def solve(
     )
 
     def goes_on(state: _Visit) -> Array:
-        return (state.depth >= 0) & (state.num_visits < MAX_VISITS)
+        return (state.newest >= 0) & (state.num_visits < MAX_VISITS)
 
-    return jax.lax.while_loop(goes_on, functools.partial(_visit, terms), start).best
+    return jax.lax.while_loop(goes_on, functools.partial(_visit, terms), start)
 
 
 def _terms(
@@ -263,19 +277,19 @@ def _visit(terms: _Terms, state: _Visit) -> _Visit:
     bound, pays, chances = _bound(terms, state, missing, is_covered, value, best_value)
     goes_back = (bound <= best_value + _PRECISION) | ~is_open.any()
     tries = ~goes_back & ~(keep | drop).any()
-    depth = state.depth + jnp.where(goes_back, -1, jnp.where(tries, 1, 0))
+    newest = state.newest + jnp.where(goes_back, -1, jnp.where(tries, 1, 0))
 
     trial = jnp.argmax(jnp.where(is_open, chances, -jnp.inf))
     keep = jnp.where(tries, jnp.arange(len(kept)) == trial, keep)
-    undone = goes_back & (state.level >= state.depth)
-    replaced = (is_open | undone) & _replaceable(terms, state.trial[jnp.maximum(state.depth, 0)])
+    undone = goes_back & (state.level >= state.newest)
+    replaced = (is_open | undone) & _replaceable(terms, state.trial[jnp.maximum(state.newest, 0)])
     decided = jnp.where(goes_back, replaced, keep | (drop & ~tries))
     return _Visit(
         kept=jnp.where(goes_back, kept & ~undone, kept | keep),
         is_open=(is_open | undone) & ~decided,
-        level=jnp.where(decided, depth, jnp.where(undone, -1, state.level)),
-        trial=jnp.where(tries & (jnp.arange(len(kept) + 1) == depth), trial, state.trial),
-        depth=depth,
+        level=jnp.where(decided, newest, jnp.where(undone, -1, state.level)),
+        trial=jnp.where(tries & (jnp.arange(len(kept) + 1) == newest), trial, state.trial),
+        newest=newest,
         pays=pays,
         best=jnp.where(is_better, kept, state.best),
         best_value=best_value,
@@ -320,7 +334,8 @@ def _bound(
     added, taken = _best_leaves(terms.tree, open_chances, terms.cost * _float(missing))
     bound = value + added + jnp.where(can_cover, terms.gain - pays, 0.0).sum()
     excess = jnp.where(can_cover, terms.in_clusters(_float(taken)) - 1.0, 0.0)
-    size = (bound - best_value) / jnp.maximum((excess**2).sum(), 1.0)
+    # A branch that ends here has no gap: the payments stay for the next one.
+    size = jnp.maximum(bound - best_value, 0.0) / jnp.maximum((excess**2).sum(), 1.0)
     following = jnp.clip(pays - size * excess, 0.0, terms.gain)
     return bound, jnp.where(can_cover, following, state.pays), chances + _float(taken)
 
@@ -337,7 +352,7 @@ def _best_leaves(
         # Every leaf below a node gets the node's value; the first one passes it on.
         return jnp.where(is_name, found, 0.0), found > 0.0
 
-    is_name = tree.first == jnp.arange(len(gains))[:, None]
+    is_name = tree.is_first | ~tree.above
     columns = (tree.first.T, tree.end.T, is_name.T, costs.T)
     top, gain = jax.lax.scan(up, gains, columns, reverse=True)
     return jnp.maximum(top, 0.0).sum(), gain.all(axis=0) & (gains > 0.0)

@@ -37,7 +37,7 @@ from ..interface import Sampling, Strategy, request
 from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
 from .fixed import check_count
-from .trees import MOST_NODES, back_up, check_exploration, plant
+from .trees import back_up, check_exploration, check_max_nodes, plant
 from .types import SimulatedTree
 
 _LAST = AGGREGATIONS["last"]
@@ -70,9 +70,7 @@ def global_mcts(
     """
     check_exploration(exploration)
     check_count("branching", branching, 1)
-    check_count("max_nodes", max_nodes, 2)
-    if max_nodes > MOST_NODES:
-        raise ValueError(f"max_nodes must be at most {MOST_NODES}, got {max_nodes}")
+    check_max_nodes(max_nodes)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, SimulatedTree]:
         del params, key

@@ -24,7 +24,7 @@ from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
 from ..ranking import prune
 from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
-from .trees import back_up, plant
+from .trees import back_up, check_exploration, check_max_nodes, plant
 from .types import Tree
 
 
@@ -52,7 +52,12 @@ def mcts(
         path_score: path score that is backed up and that ranks paths.
         vote: answer rule.
         sampling: how children are sampled.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
     """
+    check_exploration(exploration)
+    check_max_nodes(max_nodes)
     aggregated = aggregation(path_score)
     return Strategy(
         name="mcts",

@@ -134,7 +134,7 @@ def _depth(state: SearchState) -> Int[Array, ""]:
 def _keep_finished(
     state: SearchState, log_weights: Callable[[Paths], Float[Array, " N"]], num_iterations: int
 ) -> Paths:
-    """The finished paths of the iteration; at its end the next reference alone."""
+    """The finished paths of the iteration; if another one follows, its reference alone."""
     finished = _finished(state)
     ended = state.pool.replace(valid=state.pool.valid & state.pool.done)
     particles = join(finished, ended)

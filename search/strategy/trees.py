@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from ..state import blank_like, compact
 from ..types import Paths, SearchState
+from .fixed import check_count
 from .types import SimulatedTree, Tree
 
 MOST_NODES = 1 << 14
@@ -40,6 +41,13 @@ def back_up(tree: _Tree, at: Bool[Array, " M"], values: Any) -> _Tree:
 
     start = (tree, jnp.arange(at.shape[0], dtype=jnp.int32), at)
     return lax.while_loop(lambda carry: jnp.any(carry[2]), climb, start)[0]
+
+
+def check_max_nodes(value: int) -> None:
+    """Raise ValueError unless a tree may have this number of nodes."""
+    check_count("max_nodes", value, 2)
+    if value > MOST_NODES:
+        raise ValueError(f"max_nodes must be at most {MOST_NODES}, got {value}")
 
 
 def check_exploration(value: float) -> None:

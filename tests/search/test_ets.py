@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 import search
 from search import simulation
@@ -151,6 +152,63 @@ def test_leaves_whose_clusters_cross_the_tree_are_an_optimum():
         kept = np.flatnonzero(solve(Program(*options, 0.05), *arguments)).tolist()
         named = [list(enumerate(line)) for line in lines]
         assert_optimal(kept, numbers.tolist(), named, clusters, *options)
+
+
+def test_a_leaf_is_replaced_only_by_one_that_adds_no_less():
+    """The others have fewer places, another cluster, more places, or another parent."""
+    lines = jnp.array([(0, 0), (0, 0), (0, 0), (0, 0), (0, 1)], jnp.int32)
+    numbers, clusters = jnp.array([2, 1, 2, 3, 2]), jnp.array([0, 0, 2, 0, 0])
+    leaves = jnp.ones(5, bool)
+    terms = ets_program._terms(Program(1.0, 1.5, 0.05), numbers, lines, clusters, leaves)
+    found = ets_program._replaceable(terms, jnp.int32(0))
+    assert found.tolist() == [True, True, False, False, False]
+
+
+def highs_objective(numbers, lines, clusters, lambdac, lambdas):
+    """The largest objective, by an integer program of leaves, nodes and clusters."""
+    nodes = sorted({node for line in lines for node in line})
+    groups = sorted(set(clusters))
+    leaves, cost = len(lines), lambdac / (len(lines) + len(nodes))
+    size = leaves + len(nodes) + len(groups)
+    gains = np.full(size, -cost)
+    gains[:leaves] += np.array(numbers) / sum(numbers)
+    gains[leaves + len(nodes) :] = lambdas / len(groups)
+    rows = []
+    for leaf, line in enumerate(lines):
+        for node in line:
+            rows.append(np.zeros(size))
+            rows[-1][[leaf, leaves + nodes.index(node)]] = 1, -1
+    for number, group in enumerate(groups):
+        rows.append(np.zeros(size))
+        rows[-1][leaves + len(nodes) + number] = 1
+        rows[-1][[leaf for leaf in range(leaves) if clusters[leaf] == group]] = -1
+    some = np.zeros((1, size))
+    some[0, :leaves] = 1
+    limits = [LinearConstraint(np.array(rows), -np.inf, 0), LinearConstraint(some, 1, np.inf)]
+    found = milp(-gains, constraints=limits, integrality=np.ones(size), bounds=Bounds(0, 1))
+    return -found.fun
+
+
+def test_many_leaves_need_few_visits():
+    """The objective is that of HiGHS. Payments that stay as they are need all visits."""
+    draw, visits = np.random.default_rng(5), []
+    solve = jax.jit(ets_program._last_visit, static_argnums=0)
+    for _ in range(6):
+        lines, slots = [()], 1
+        for width in (4, 12, 40):
+            parents = sorted(draw.integers(0, slots, width).tolist())
+            lines, slots = [(*lines[parent], parent) for parent in parents], width
+        numbers = draw.integers(0, 4, len(lines), np.int32)
+        clusters = draw.integers(0, 12, len(lines)).tolist()
+        names = np.array([clusters.index(each) for each in clusters], np.int32)
+        arguments = numbers, np.array(lines, np.int32), names, np.ones(len(lines), bool)
+        end = solve(Program(1.5, 1.45, 0.05), *arguments)
+        kept = np.flatnonzero(end.best).tolist()
+        named = [list(enumerate(line)) for line in lines]
+        options = numbers.tolist(), named, clusters, 1.5, 1.45
+        assert objective(kept, *options) == pytest.approx(highs_objective(*options), abs=3e-6)
+        visits.append(int(end.num_visits))
+    assert max(visits) < 300, visits
 
 
 def test_padding_has_no_similarity():
@@ -353,8 +411,14 @@ def test_without_the_cluster_term_no_vectors_are_read():
             lambda: search.methods.ets(softmax_temperature=0.0),
             "softmax_temperature must be > 0, got 0.0",
         ),
-        (lambda: search.methods.ets(lambdac=-1.0), "lambdac must be a number >= 0, got -1.0"),
-        (lambda: search.methods.ets(lambdas=math.inf), "lambdas must be a number >= 0, got inf"),
+        (
+            lambda: search.methods.ets(lambdac=-1.0),
+            "lambdac must be a number from 0 to 10000, got -1.0",
+        ),
+        (
+            lambda: search.methods.ets(lambdas=math.inf),
+            "lambdas must be a number from 0 to 10000, got inf",
+        ),
         (lambda: search.methods.ets(cluster_distance=3.0), r"cluster_distance must be in \[0, 2\]"),
         (
             lambda: search.methods.dora(rebase_temperature=0.0),

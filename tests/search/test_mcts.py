@@ -67,3 +67,15 @@ def test_a_full_tree_grows_no_more():
     assert (final.memory.paths.valid.sum(-1) <= 48).all()
     assert ((asked == 4).sum((-2, -1)) <= 11).all()
     assert final.finished.valid.any(-1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploration": float("nan")}, "exploration must be a number from 0"),
+        ({"max_nodes": 1 << 20}, "max_nodes must be at most 16384"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        search.methods.mcts(**options)
