@@ -78,10 +78,10 @@ def _in_turns(banks: list[_Bank]) -> Iterator[tuple[_Bank, int]]:
 
 def _grow(banks: list[_Bank], first: int, every: int) -> None:
     """Grow what is missing of a share of the blocks of banks that share their policy."""
-    specs = {planned.recipe.policy for planned, _ in banks}
-    if len(specs) > 1:
+    spec = banks[0][0].recipe.policy
+    if any(planned.recipe.policy != spec for planned, _ in banks):
         raise BadInputError("the banks have several policies: grow those of one policy at a time")
-    policy = ModelFolders().policy(specs.pop())
+    policy = ModelFolders().policy(spec)
     for (planned, folder), number in list(_in_turns(banks))[first - 1 :: every]:
         if number not in missing_blocks(folder, len(planned.blocks)):
             continue

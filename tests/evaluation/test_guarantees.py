@@ -283,11 +283,16 @@ def test_the_prompts_of_rewrites_are_a_part(tmp_path, name, kind, text, values, 
     file = made_certificates.write_certificate(
         tmp_path / "c.json", scripted.ScriptedModels(), strategies=["majority", option]
     )
-    served = Offer(recipe(file, prms=["exact"]), name="m", max_prompt_characters=100)
+
+    def offer():
+        return Offer(recipe(file, prms=["exact"]), name="m", max_prompt_characters=100)
+
+    served = offer()
     served.load(scripted.ScriptedModels())
     own.write_text(text % values[1])
+    served.load(scripted.ScriptedModels())  # searches use what was read first
     with pytest.raises(BadInputError, match=f"the {kind}'s {key} is another one"):
-        served.load(scripted.ScriptedModels())
+        offer().load(scripted.ScriptedModels())
     evaluation = prepared(file, True)
     (line,) = evaluation.guarantees
     assert line.endswith(f": the {kind}'s {key} is another one")
