@@ -8,6 +8,9 @@ import pathlib
 
 from .folders import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_folder
 
+_LARGE = 1 << 24
+"""Bytes from which on a file's digest is remembered."""
+
 _TEXT_FILES = (
     "tokenizer*",
     "chat_template*",
@@ -56,15 +59,21 @@ def folder_digest(folder: pathlib.Path) -> dict[str, str]:
 def file_digest(path: pathlib.Path) -> str:
     """Digest of a file.
 
-    A file is read again only if it has changed: several models of a recipe may share weights, of
-    which a gigabyte takes seconds.
+    A large file is read again only if it has changed: several models of a recipe may share weights,
+    of which a gigabyte takes seconds.
     """
     status = path.stat()
-    return _file_digest(path.resolve(), status.st_ino, status.st_size, status.st_mtime_ns)
+    if status.st_size < _LARGE:  # it may change twice within one step of the file system's clock
+        return _read_digest(path)
+    return _large_digest(path.resolve(), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1024)
-def _file_digest(path: pathlib.Path, *state: int) -> str:
+def _large_digest(path: pathlib.Path, *state: int) -> str:
     del state
+    return _read_digest(path)
+
+
+def _read_digest(path: pathlib.Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,11 +1,12 @@
-"""The labelled steps of the study as a file for each data set, and GSM8K without their questions.
+"""The labelled steps as a file for each data set, and test sets without their questions.
 
-    python -m studies.real.labelled_data STEPS.jsonl FOLDER --questions GSM8K.jsonl
+    python -m studies.real.labelled_data STEPS.jsonl FOLDER --questions GSM8K.jsonl [MATH500.jsonl]
 
 STEPS.jsonl has rows with the keys `data`, `question`, `steps` and `labels`, such as those of
-docs/results/prm_quality.md. FOLDER gets DATA.jsonl for each value of `data`, and
-gsm8k_unlabelled.jsonl: the rows of GSM8K.jsonl whose question is in no row of STEPS.jsonl, so that
-a PRM trained on the steps can be tested on them.
+docs/results/prm_quality.md. FOLDER gets DATA.jsonl for each value of `data`. It gets
+gsm8k_unlabelled.jsonl, the rows of the first file of questions whose `question` (or `problem`) is
+in no row of STEPS.jsonl, so that a PRM trained on the steps can be tested on them; and likewise
+math500_unlabelled.jsonl, of the second file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import pathlib
 import re
 from collections import defaultdict
 from typing import Any
+
+_UNLABELLED = ("gsm8k_unlabelled", "math500_unlabelled")
 
 
 def characters(question: str) -> str:
@@ -32,21 +35,29 @@ def by_data(file: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def _without(file: pathlib.Path, known: set[str]) -> list[dict[str, Any]]:
+    """The rows of a file whose questions are not known."""
+    rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return [row for row in rows if characters(row.get("question") or row["problem"]) not in known]
+
+
 def main() -> None:
     """Write the files and print how many rows each has."""
     parser = argparse.ArgumentParser(description="Split labelled steps, and leave them out.")
     parser.add_argument("steps", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--questions", type=pathlib.Path, required=True)
+    parser.add_argument("--questions", type=pathlib.Path, nargs="+", required=True)
     options = parser.parse_args()
     data = by_data(options.steps)
     known = {characters(row["question"]) for rows in data.values() for row in rows}
-    questions = options.questions.read_text(encoding="utf-8").splitlines()
-    unlabelled = [
-        row for row in map(json.loads, questions) if characters(row["question"]) not in known
-    ]
+    if len(options.questions) > len(_UNLABELLED):
+        parser.error("--questions: give GSM8K's file, and MATH-500's after it")
+    unlabelled = {
+        name: _without(file, known)
+        for name, file in zip(_UNLABELLED, options.questions, strict=False)
+    }
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in {**data, "gsm8k_unlabelled": unlabelled}.items():
+    for name, rows in {**data, **unlabelled}.items():
         target = options.folder / f"{name}.jsonl"
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         target.write_text(text, encoding="utf-8")

@@ -227,11 +227,13 @@ def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labelled))
     # The second text differs from the labelled one in a space and a comma.
     questions = [{"question": text, "answer": "7"} for text in ("2+2=?", "3 + 4=?,", "5=?")]
+    problems = [{"problem": text, "answer": "7"} for text in ("3+4 = ?", "9=?")]
+    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
     (tmp_path / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
     subprocess.run(
         [sys.executable, "-m", "studies.real.labelled_data", str(tmp_path / "all.jsonl"),
-         str(tmp_path / "data"), "--questions", str(tmp_path / "gsm8k.jsonl")],
-        check=True, cwd=ROOT,
+         str(tmp_path / "data"), "--questions", str(tmp_path / "gsm8k.jsonl"),
+         str(tmp_path / "math.jsonl")], check=True, cwd=ROOT,
     )  # fmt: skip
     found = {
         file.stem: [json.loads(line) for line in file.read_text().splitlines()]
@@ -240,3 +242,4 @@ def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
     assert found["set-0"] == [ROWS[0], ROWS[2]]
     assert found["set-1"] == [ROWS[1]]
     assert [row["question"] for row in found["gsm8k_unlabelled"]] == ["2+2=?", "5=?"]
+    assert [row["problem"] for row in found["math500_unlabelled"]] == ["9=?"]
