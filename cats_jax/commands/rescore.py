@@ -62,17 +62,24 @@ def rescore(
     check_scored(old.rows, change)
     name = grader or recorded_grader(old.manifest["config"])
     models = ModelFolders()
-    scorer = None
+    scorer = fingerprint = None
     if change.prm is not None:
         fetch_models([change.prm])
-        models.fingerprint(change.prm)
+        fingerprint = models.fingerprint(change.prm)
         check_scores_steps([change.prm], "rescoring")
         check_models(models, None, [change.prm], Work())
         scorer = models.prm(change.prm)
     folder = run.with_name(f"{run.name}-rescored") if output is None else output
     console = make_console()
     rescored = rescore_run(
-        old, folder, change, make_grader(name), scorer, grader_name=name, functions=functions
+        old,
+        folder,
+        change,
+        make_grader(name),
+        scorer,
+        fingerprint=fingerprint,
+        grader_name=name,
+        functions=functions,
     )
     show_run(console, rescored.run)
     for label, reason in rescored.left_out.items():

@@ -32,15 +32,16 @@ def asked_of(recipe: Recipe) -> dict[str, Any]:
         the chat template, the sampling defaults and the format; by "questions LABEL", the digest of
         a data file.
     """
-    found = {"policy": _of_model(recipe.policy)}
-    found |= {f"prm {spec.label}": _of_model(spec) for spec in recipe.prms}
+    found = {"policy": asked_of_model(recipe.policy)}
+    found |= {f"prm {spec.label}": asked_of_model(spec) for spec in recipe.prms}
     for spec in recipe.questions:
         if spec.file is not None and pathlib.Path(spec.file).is_file():
             found[f"questions {spec.label}"] = {"file": file_digest(pathlib.Path(spec.file))}
     return found
 
 
-def _of_model(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+def asked_of_model(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+    """The entry of one model, see `asked_of`."""
     files: dict[str, str] = {}
     if not is_function_name(spec.path):
         try:

@@ -33,9 +33,10 @@ from ..live.tree import SearchTree, candidate_step
 from ..protocols import AnswerGrader, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
 from ..specs.functions import AT_ENDPOINTS, is_function_name
-from ..specs.recipe import PrmSpec, StrategySpec, parse_strategy
+from ..specs.recipe import PrmSpec, StrategySpec, model_settings, parse_strategy
 from ..storage.manifest import MANIFEST, make_manifest
 from ..storage.reading import reading
+from .asked import asked_of_model
 from .cells import pool_name
 from .guarantees import is_guarantee
 from .shared_paths import SharedPaths
@@ -81,6 +82,7 @@ def rescore(
     grader: AnswerGrader,
     scorer: StepScorer | None = None,
     *,
+    fingerprint: Mapping[str, Any] | None = None,
     grader_name: str = "",
     functions: bool = True,
 ) -> Rescored:
@@ -94,6 +96,7 @@ def rescore(
         change: the settings that change.
         grader: extracts answers and decides which are the same.
         scorer: the PRM of `change.prm`, loaded.
+        fingerprint: name and digests of that PRM, for the manifest.
         grader_name: name of the grader, for the manifest.
         functions: whether strategies that the manifest names as `module:function` are loaded, which
             runs their code.
@@ -127,7 +130,7 @@ def rescore(
     }
     prms = run.manifest["config"]["prms"]
     remote = {spec["label"] for spec in prms if spec.get("path") in AT_ENDPOINTS}
-    manifest = _manifest(run, change, grader_name)
+    manifest = _manifest(run, change, grader_name, fingerprint)
     with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
         # The largest N scores all paths of a pool; the other rows read these scores.
         for row in sorted(rows, key=lambda row: -row.num_candidates):
@@ -352,12 +355,15 @@ def _new_prm(row: Row, change: Change) -> str | None:
     return row.prm if row.prm is None or change.prm is None else change.prm.label
 
 
-def _manifest(run: Run, change: Change, grader_name: str) -> dict[str, Any]:
+def _manifest(
+    run: Run, change: Change, grader_name: str, fingerprint: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """The run's manifest with the change, without guarantees, which changed rows do not have."""
-    labels = [str(entry["label"]) for entry in run.manifest["config"]["strategies"]]
+    old = run.manifest["config"]
+    labels = [str(entry["label"]) for entry in old["strategies"]]
     config = {
-        **run.manifest["config"],
-        "name": f"{run.manifest['config']['name']}-rescored",
+        **old,
+        "name": f"{old['name']}-rescored",
         "rescored": {
             "from": run.folder.name,
             "rows": len(run.rows),
@@ -365,16 +371,28 @@ def _manifest(run: Run, change: Change, grader_name: str) -> dict[str, Any]:
             **dataclasses.asdict(change),
         },
     }
+    names = ("revisions", "asked", "texts", "spent", "fitted_on", "chosen_on")
+    kept = {name: run.manifest[name] for name in names if name in run.manifest}
+    models = run.manifest["models"]
+    if change.prm is not None:
+        name = f"prm {change.prm.label}"
+        config["prms"] = [model_settings(change.prm)]
+        models = {**_without_prms(models), name: fingerprint or {"name": change.prm.path}}
+        if kept.get("asked") is not None:
+            kept["asked"] = {**_without_prms(kept["asked"]), name: asked_of_model(change.prm)}
     manifest = make_manifest(
         config=config,
-        models=run.manifest["models"],
+        models=models,
         questions=run.manifest["questions"],
         seeds=run.manifest["seeds"],
         notes=[note for note in run.notes if not is_guarantee(note, labels)],
     )
-    names = ("revisions", "asked", "texts", "spent", "fitted_on", "chosen_on")
-    kept = {name: run.manifest[name] for name in names if name in run.manifest}
     return {**manifest, **kept}
+
+
+def _without_prms(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of a manifest by model, without those of the run's PRMs, which are not called."""
+    return {name: value for name, value in entries.items() if not name.startswith("prm ")}
 
 
 def check_scored(rows: Sequence[Row], change: Change) -> None:

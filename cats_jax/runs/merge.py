@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import BadInputError
+from ..grading.graders import recorded_grader
 from .folder import Row, Run
 
 # Settings that may differ between runs of one table: rows have them in their keys, or not at all.
@@ -17,8 +18,9 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     """Merge runs of the same questions, policy and settings into one run each.
 
     Args:
-        runs: at least one run. Runs that differ in policy, questions, calibration, limits or
-            rescoring are not merged.
+        runs: at least one run. Runs that differ in policy, questions, calibration or limits are
+            not merged, nor runs that were rescored with different votes, aggregations or graders.
+            A run that was rescored with another PRM only is merged with the run itself.
 
     Returns:
         The merged runs, in order of first appearance. A merged run has the folder of its first run,
@@ -48,8 +50,17 @@ def setting(run: Run) -> dict[str, Any]:
     return {
         "policy model": run.manifest["models"]["policy"],
         "questions": run.manifest["questions"],
-        **{name: value for name, value in config.items() if name not in _FREE},
+        "rescored": _rescored(config),
+        **{name: value for name, value in config.items() if name not in (*_FREE, "rescored")},
     }
+
+
+def _rescored(config: Mapping[str, Any]) -> list[Any] | None:
+    """What a rescoring changed beside the PRM, whose label the rows have in their keys."""
+    change = config.get("rescored") or {}
+    grader = change.get("grader") or recorded_grader(config)
+    others = [change.get("path_score"), change.get("vote")]
+    return None if not any(others) and grader == recorded_grader(config) else [*others, grader]
 
 
 def _merged(family: Sequence[Run]) -> Run:
@@ -102,6 +113,8 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
     notes = list(dict.fromkeys(note for run in family for note in run.notes))
     config = {**configs[0], **named, "name": name}
+    if rescored := [each for each in configs if each.get("rescored")]:
+        config["rescored"] = rescored[0]["rescored"]
     merged = {**manifests[0], "models": models, "notes": notes, "config": config}
     return {**merged, **_premises(family)}
 

@@ -379,6 +379,9 @@ class Recipe:
         return num_candidates <= MAX_TREE_CANDIDATES if self.trees is None else self.trees
 
 
+_CHANGE_NO_RESULT = ("kv_cache_gib", "api_key_env", *PAID_KEYS)
+
+
 def without_memory(config: dict[str, Any]) -> dict[str, Any]:
     """A manifest's settings without those of the models that change no result.
 
@@ -386,9 +389,15 @@ def without_memory(config: dict[str, Any]) -> dict[str, Any]:
     settings `PAID_KEYS` of a chat endpoint.
     """
     for model in (config["policy"], *config["prms"]):
-        for name in ("kv_cache_gib", "api_key_env", *PAID_KEYS):
+        for name in _CHANGE_NO_RESULT:
             del model[name]
     return config
+
+
+def model_settings(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+    """The settings of one model as a manifest holds them, see `without_memory`."""
+    found = dataclasses.asdict(spec)
+    return {name: value for name, value in found.items() if name not in _CHANGE_NO_RESULT}
 
 
 def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = None) -> Recipe:

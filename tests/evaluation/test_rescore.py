@@ -14,7 +14,9 @@ from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
+from cats_jax.reporting.certified_configurations import check_premises
 from cats_jax.runs.folder import read_run
+from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
 
 _QUESTIONS = 6
@@ -101,6 +103,25 @@ def test_another_prm_is_the_run_with_it(tmp_path, run):
         )
         assert more > 0
         assert _without_seconds(row.ledger) == _without_seconds(expected)
+
+
+def test_a_run_and_its_rescoring_with_another_prm_share_one_table(tmp_path, run):
+    """As if the recipe had both PRMs; a rescoring with another vote has a table of its own."""
+    both = _run(tmp_path / "both", ["majority", "best_of_n"], prms=["good", "bad"])
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
+    change, grader = Change(prm=PrmSpec("bad")), BoxedIntegerGrader()
+    scored = rescore(run, tmp_path / "new", change, grader, scorer, fingerprint={"name": "b"})
+    voted = rescore(run, tmp_path / "voted", Change(vote="weighted"), grader)
+    merged, other = merge_runs([run, scored.run, voted.run])
+    assert other is voted.run
+    assert [spec["label"] for spec in merged.manifest["config"]["prms"]] == ["good", "bad"]
+    assert merged.manifest["models"]["prm bad"] == {"name": "b"}
+    assert {"prm good", "prm bad"} <= set(merged.manifest["asked"])
+    answers = {row.key: row.answer for row in merged.rows}
+    assert answers.items() >= {row.key: row.answer for row in both.rows}.items()
+    assert all(merged.tree(row) is not None for row in merged.rows)
+    with pytest.raises(BadInputError, match="was rescored"):
+        check_premises("the run", merged.manifest)
 
 
 def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
