@@ -350,8 +350,8 @@ def _dataset(
 ) -> dict[str, Any]:
     """The identity of a data set, without the choice of rows, their order, and their seed.
 
-    A file is identified by its content and the columns that are read, and a data set on the hub by
-    its name, its split and the digest of all its questions and answers.
+    A file is identified by its name without folders, its content and the columns that are read, and
+    a data set on the hub by its name, its split and the digest of all its questions and answers.
     """
     named = {name: spec[name] for name in _DATASET if spec.get(name) is not None}
     if "file" in named:
