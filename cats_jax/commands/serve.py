@@ -28,6 +28,7 @@ def serve(
     max_prompt_characters: int = 8192,
     ignore_sampling: tuple[str, ...] = (),
     grace: float = 30.0,
+    functions: bool = True,
 ) -> int:
     """Serve searches to OpenAI's clients: /v1/chat/completions, /v1/models, /healthz, /metrics.
 
@@ -49,6 +50,7 @@ def serve(
             temperature, top_p, max_tokens, max_completion_tokens and stop; a reply names those
             that it ignores.
         grace: most seconds that searches continue after a signal.
+        functions: run the code of functions that the recipe names as module:function.
     """
     token = _token(token_file)
     _check_limits(max_waiting, max_prompt_characters, grace)
@@ -65,9 +67,13 @@ def serve(
         ) from error
     from ..models.hub import fetch_models
     from ..models.source import ModelFolders
+    from ..specs.functions import function_lines
     from .terminal import make_console
 
     found = _recipe(recipe, in_flight)
+    console = make_console(stderr=True)
+    for line in function_lines(found.strategies, found.policy, found.prms, allowed=functions):
+        console.print(line, markup=False, soft_wrap=True)
     name = found.policy.name if model_name is None else model_name
     offer = Offer(
         found,
@@ -76,7 +82,6 @@ def serve(
         ignore_sampling=ignore_sampling,
     )
     connections = most_connections(found.in_flight + max_waiting)
-    console = make_console(stderr=True)
     with bind(host, port, token) as sock:
         fetch_models((found.policy, *found.prms))
         loaded = offer.load(ModelFolders())

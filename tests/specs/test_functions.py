@@ -53,7 +53,7 @@ def test_a_dry_run_names_the_files_of_functions_and_runs_none_of_them(tmp_path, 
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "bank"])
+@pytest.mark.parametrize("command", ["evaluate", "bank", "serve"])
 def test_functions_are_refused_where_code_is_not_wanted(
     tmp_path, recipe, capsys, monkeypatch, command
 ):
@@ -63,7 +63,7 @@ def test_functions_are_refused_where_code_is_not_wanted(
         lines = [line for line in text.splitlines() if not line.startswith("strategies")]
         sampling = "sampling: [{temperature: 1.0, root_draws: 4}]"
         recipe.write_text("\n".join([*lines, sampling]))
-    where = ["--output", "out"]
+    where = [] if command == "serve" else ["--output", "out"]
     assert cli.run([command, str(recipe), "--no-functions", *where]) == 2
     assert "is a function, and --no-functions refuses code" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
