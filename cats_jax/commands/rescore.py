@@ -19,6 +19,9 @@ def rescore(
     vote: Literal["best", "weighted", "majority"] | None = None,
     prm: str | None = None,
     prm_format: str = "auto",
+    prm_adapter: str | None = None,
+    prm_head: str | None = None,
+    prm_label: str = "",
     loading: tyro.conf.OmitArgPrefixes[ModelOptions],
     grader: Annotated[Literal["math", "integer"] | None, tyro.conf.arg()] = None,
     functions: bool = False,
@@ -36,6 +39,10 @@ def rescore(
         prm: score every path with this PRM: a folder, a name of the embedded world, confidence,
             the policy's own, or chat-judge, the model --served-name of the endpoint --backend.
         prm_format: format in which that PRM reads a solution.
+        prm_adapter: folder of a LoRA adapter, merged into that PRM's weights.
+        prm_head: file of a linear head, in place of the format's read-out.
+        prm_label: that PRM's name in tables; default: the folder's. PRMs of one run need different
+            names.
         loading: how that PRM is loaded.
         grader: "math" for LaTeX, "integer" for integers in a box; default: as in the run.
         functions: also rescore strategies that the run names as module:function, by running their
@@ -57,7 +64,14 @@ def rescore(
     old = read_run(run)
     scores_by = None
     if prm is not None:
-        scores_by = PrmSpec(path=prm, format=prm_format, **loading.settings())
+        scores_by = PrmSpec(
+            path=prm,
+            format=prm_format,
+            adapter=prm_adapter,
+            head=prm_head,
+            label=prm_label,
+            **loading.settings(),
+        )
     change = Change(path_score, vote, scores_by)
     check_scored(old.rows, change)
     name = grader or recorded_grader(old.manifest["config"])

@@ -57,8 +57,11 @@ def test_a_run_is_rescored_with_it(run, tmp_path):
     (tmp_path / "recipe.yaml").write_text(text)
     recipe, first, second = (str(tmp_path / name) for name in ("recipe.yaml", "first", "second"))
     assert cli.run(["evaluate", recipe, "--output", first]) == 0
-    assert cli.run(["rescore", first, "--prm", "confidence", "--output", second]) == 0
+    named = ["--prm", "confidence", "--prm-label", "own"]
+    assert cli.run(["rescore", first, *named, "--output", second]) == 0
     once, again = read_run(run), read_run(pathlib.Path(second))
+    (prm,) = again.manifest["config"]["prms"]
+    assert {row.prm for row in again.rows} == {prm["label"]} == {"own"}
     # Best-of-N samples the same paths, whatever the PRM.
     rows = {row.question: row for row in again.rows}
     for row in once.rows:
