@@ -71,7 +71,8 @@ def measure(in_flight: int, questions: int, num_candidates: int) -> tuple[float,
     with tempfile.TemporaryDirectory() as folder:
         evaluation = prepare(recipe, models)
         times = WallTimes()
-        runner = LocalRunner(recipe, models, default_grader(recipe.questions), times)
+        grader = default_grader(recipe.questions)
+        runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, times)
         processor = time.process_time()
         evaluate(evaluation, models, pathlib.Path(folder), runner=runner)
     return times.searching, time.process_time() - processor

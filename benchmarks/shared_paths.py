@@ -75,12 +75,11 @@ def measure(
     )
     models, grader = ModelFolders(), default_grader(recipe.questions)
     times = WallTimes()
-    runner = kind(recipe, models, grader, times)
+    evaluation = prepare(recipe, models)
+    runner = kind(evaluation.recipe, evaluation.cells, models, grader, times)
     started, processor = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        evaluate(
-            prepare(recipe, models), models, pathlib.Path(folder), grader=grader, runner=runner
-        )
+        evaluate(evaluation, models, pathlib.Path(folder), grader=grader, runner=runner)
     inside = times.parts["policy inside"] + times.parts["prm inside"]
     return time.perf_counter() - started, time.process_time() - processor, inside
 

@@ -42,14 +42,14 @@ def show_bounds(
 
     recipe, controllers = with_stand_ins(recipe)
     specs = (recipe.policy, *recipe.prms)
-    found, absent, formats = _footprints(specs, models, largest_work(recipe))
+    cells = grid(recipe)
+    found, absent, formats = _footprints(specs, models, largest_work(recipe, cells))
     formats += _endpoint(recipe.policy)
     counted = [count_questions(spec) for spec in recipe.questions]
     count = sum(number for number, _ in counted)
 
     rows = []
     totals = [0, 0, 0, 0]
-    cells = grid(recipe)
     check_outcome_models(cells)
     for cell, *bounds in cost_bounds(recipe, cells, count):
         rows.append([cell.title, *(f"{bound:,}" for bound in bounds)])

@@ -205,7 +205,7 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     held = guarantees(recipe, fingerprints, wording, of_questions=False)
     foreign = foreign_models(recipe.strategies, fingerprints)
     check_shares(policy, prms)
-    check_models(models, policy, prms, largest_work(recipe))
+    check_models(models, policy, prms, largest_work(recipe, [cell]))
     lines = [guarantee.line for guarantee in held.values()]
     return _Plan(recipe, cell, asked, models, foreign, lines)
 
@@ -228,7 +228,7 @@ def _answer(
     started = time.perf_counter()
     with status.status("loading the models"):
         policy = plan.models.policy(recipe.policy)
-        check_steps(policy, recipe)
+        check_steps(policy, recipe, [cell])
         scorer = plan.models.prm(recipe.prms[0]) if recipe.prms else None
     loaded = time.perf_counter()
     searcher = searcher_of(cell, recipe, policy, scorer, grader)

@@ -219,7 +219,7 @@ class _Worker:
     def __init__(self, recipe: Recipe, models: ModelSource, grader: AnswerGrader) -> None:
         self._cells = grid(recipe)
         self._times = WallTimes()
-        self._runner = LocalRunner(recipe, models, grader, self._times)
+        self._runner = LocalRunner(recipe, self._cells, models, grader, self._times)
 
     def search(self, cell: int, questions: list[Question]) -> tuple[list[SearchResult], WallTimes]:
         results: list[SearchResult] = []

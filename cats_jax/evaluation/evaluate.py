@@ -315,7 +315,7 @@ def evaluate(
     times = WallTimes()
     grader = default_grader(evaluation.recipe.questions) if grader is None else grader
     if runner is None:
-        runner = LocalRunner(evaluation.recipe, models, grader, times)
+        runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, times)
     with RunWriter(folder, evaluation.manifest) as writer:
         search_cells(
             evaluation,

@@ -149,7 +149,7 @@ def measure(
     Raises:
         BadInputError: the models do not fit, or a model or question can't be used.
     """
-    check_models(models, recipe.policy, recipe.prms, largest_work(recipe))
+    check_models(models, recipe.policy, recipe.prms, largest_work(recipe, cells))
     loaded = _Loaded(models)
     searches = _Searches(recipe, questions, loaded, report)
     kinds = _kinds(cells)
@@ -241,7 +241,7 @@ class _Searches:
         """Search the first questions; compilation counts as startup."""
         results: list[SearchResult] = []
         times = WallTimes()
-        runner = LocalRunner(self._recipe, self._models, self._grader, times)
+        runner = LocalRunner(self._recipe, [cell], self._models, self._grader, times)
         runner.search(cell, self._questions[:number], results.append)
         ledgers = tuple(result.ledger for result in results)
         compiling = min(times.parts["compiling"], times.searching)

@@ -18,7 +18,7 @@ from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell, grid, written_prompts
+from .cells import Cell, written_prompts
 from .shared_paths import SharedPaths
 from .wall_times import WallTimes
 
@@ -41,13 +41,14 @@ class CellRunner(Protocol):
         ...
 
 
-def largest_work(recipe: Recipe) -> Work:
+def largest_work(recipe: Recipe, cells: Sequence[Cell]) -> Work:
     """The most work that a run of the recipe holds at once: its largest N, up to the last step.
 
-    Raises:
-        BadInputError: as `grid` does.
+    Args:
+        recipe: the recipe.
+        cells: its cells, with the prompts that the run uses.
     """
-    policy, cells = recipe.policy, grid(recipe)
+    policy = recipe.policy
     return Work(
         questions=recipe.in_flight,
         paths=recipe.most_candidates,
@@ -60,7 +61,7 @@ def largest_work(recipe: Recipe) -> Work:
     )
 
 
-def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
+def check_steps(policy: StepGenerator, recipe: Recipe, cells: Sequence[Cell]) -> None:
     """Raise BadInputError if a cell needs single steps, and the policy samples whole answers only.
 
     Such a policy has the reason in `ModelFacts.whole_only`.
@@ -69,7 +70,7 @@ def check_steps(policy: StepGenerator, recipe: Recipe) -> None:
     limited = any(
         each is not None for each in (recipe.budget, recipe.max_tokens, recipe.max_seconds)
     )
-    for cell in grid(recipe) if reason else ():
+    for cell in cells if reason else ():
         wrapped = whole_answers(policy, cell.strategy, max_depth=recipe.max_depth, limited=limited)
         # A rewrite and the answer that it rewrites are whole answers, without a path before them.
         if wrapped is policy and cell.strategy.rewriting is None:
@@ -113,9 +114,21 @@ class LocalRunner:
     """
 
     def __init__(
-        self, recipe: Recipe, models: ModelSource, grader: AnswerGrader, times: WallTimes
+        self,
+        recipe: Recipe,
+        cells: Sequence[Cell],
+        models: ModelSource,
+        grader: AnswerGrader,
+        times: WallTimes,
     ) -> None:
         """Models are loaded at the first cell that needs them.
+
+        Args:
+            recipe: the recipe.
+            cells: its cells, for which the models are checked.
+            models: source of the recipe's models.
+            grader: decides which answers are the same.
+            times: wall times, to which the runner adds.
 
         Raises:
             BadInputError: a device or an engine of the models is not on this machine, or engines
@@ -124,6 +137,7 @@ class LocalRunner:
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
         self._recipe = recipe
+        self._cells = cells
         self._models = models
         self._grader = grader
         self._times = times
@@ -141,8 +155,8 @@ class LocalRunner:
             BadInputError: see `models.source.check_models`.
         """
         if not self._checked:
-            recipe = self._recipe
-            check_models(self._models, recipe.policy, recipe.prms, largest_work(recipe))
+            recipe, work = self._recipe, largest_work(self._recipe, self._cells)
+            check_models(self._models, recipe.policy, recipe.prms, work)
             self._checked = True
 
     def search(
@@ -190,7 +204,7 @@ class LocalRunner:
             self.check_models()
             started = time.perf_counter()
             self._policy = self._models.policy(self._recipe.policy)
-            check_steps(self._policy, self._recipe)
+            check_steps(self._policy, self._recipe, self._cells)
             self._times.loading += time.perf_counter() - started
         return self._policy
 

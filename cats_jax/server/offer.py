@@ -205,18 +205,19 @@ class Offer:
             policy=settle_format(self.recipe.policy),
             prms=tuple(map(settle_format, self.recipe.prms)),
         )
-        check_outcome_models([*self._cells.values()])
+        cells = [*self._cells.values()]
+        check_outcome_models(cells)
         check_there((recipe.policy, *recipe.prms))
         check_shares(recipe.policy, recipe.prms)
-        scored = any(cell.prm is not None for cell in self._cells.values())
+        scored = any(cell.prm is not None for cell in cells)
         prms = recipe.prms if scored else ()
         known = fingerprints(models, recipe.policy, prms)
-        asked = asked_of(recipe) | asked_prompts([*self._cells.values()])
+        asked = asked_of(recipe) | asked_prompts(cells)
         self._guarantees = guarantees(recipe, known, asked, of_questions=False)
-        check_models(models, recipe.policy, prms, largest_work(recipe))
+        check_models(models, recipe.policy, prms, largest_work(recipe, cells))
         broken = [each.line for each in self._guarantees.values() if not each.holds]
         policy = models.policy(recipe.policy)
-        check_steps(policy, recipe)
+        check_steps(policy, recipe, cells)
         return Loaded(
             offer=self,
             policy=policy,

@@ -144,7 +144,7 @@ def collect_decisions(
         for start in range(0, len(known.questions), block_size)
     ]
     with locked(folder, manifest, KIND):
-        runner = LocalRunner(recipe, models, grader, WallTimes())
+        runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, WallTimes())
         done = 0
         for number, (cell, start, first) in enumerate(blocks):
             questions = known.questions[start : start + block_size]

@@ -166,11 +166,12 @@ def test_the_memory_of_a_run_holds_the_prompts_of_comparisons():
     strategies = ["gen_select", "universal_self_consistency", "pairwise_borda"]
     for name, count in zip(strategies, (2, 1, 132), strict=True):
         recipe = _recipe(strategies=[name], num_candidates=[12])
-        work = largest_work(recipe)
+        work = largest_work(recipe, grid(recipe))
         assert work.prompts == (PromptLoad(prompt_tokens_of(grid(recipe), recipe), count),)
         assert work.of_prms().prompts == ()
         by_prm = [{"name": name, "judge": "prm"}]
-        judged = largest_work(_recipe(strategies=by_prm, num_candidates=[12], prms=["exact"]))
+        recipe = _recipe(strategies=by_prm, num_candidates=[12], prms=["exact"])
+        judged = largest_work(recipe, grid(recipe))
         assert (judged.prompts, judged.of_prms().prompts) == ((), work.prompts)
 
 

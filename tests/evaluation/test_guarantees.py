@@ -67,7 +67,7 @@ def test_a_recipe_gets_the_certified_strategy(certificate):
         "world-test ("
     )
     assert list(evaluation.manifest["notes"]) == [line]
-    assert largest_work(evaluation.recipe).paths == 8
+    assert largest_work(evaluation.recipe, evaluation.cells).paths == 8
     # Beside others with values of N of their own.
     both = prepared(certificate, strategies=["majority", {"certified": certificate}],
                     num_candidates=[2, 4])  # fmt: skip

@@ -8,7 +8,10 @@ import pytest
 from toy_bank import toy_bank
 
 import search
-from cats_jax.commands.dry_run import _as_settled
+from cats_jax.batch.planning import plan_run
+from cats_jax.commands.dry_run import _as_settled, show_bounds
+from cats_jax.commands.solve import _planned
+from cats_jax.commands.terminal import make_console
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
@@ -69,6 +72,35 @@ def test_a_run_can_not_be_resumed_with_other_prompts(tmp_path):
     manifests.begin(tmp_path, before, before, filled=True)
 
 
+@pytest.mark.parametrize("use", ["dry run", "run", "solve"])
+def test_prompts_are_read_once(use, tmp_path):
+    """Memory is estimated for the prompts that the searches use, even if their file is gone."""
+    own = tmp_path / "own.yaml"
+    own.write_text('prompt: "{answer}{critique}{question}"\ncritique: "{question}{answer}"\n')
+    recipe = _recipe(strategies=[{"name": "mctsr", "rewriting": str(own)}])
+    estimated = []
+
+    class Models(ModelFolders):
+        def check(self, spec):
+            own.unlink(missing_ok=True)
+            super().check(spec)
+
+        def footprint(self, spec, work):
+            estimated.extend(work.prompts)
+            return super().footprint(spec, work)
+
+    if use == "dry run":
+        show_bounds(make_console(), recipe, Models())
+    elif use == "run":
+        plan_run(recipe, Models(), tmp_path / "run")
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cats_jax.models.source.ModelFolders", Models)
+            _planned(recipe, "((50*4)-21)+15=?")
+    assert not own.exists()
+    assert {load.count for load in estimated} == {4}
+
+
 def test_what_is_refused_before_a_run():
     with pytest.raises(BadInputError, match="strategy 'mine': rewriting 'nothing' is unknown"):
         grid(_recipe(strategies=[{"name": "mctsr", "rewriting": "nothing", "label": "mine"}]))
@@ -93,19 +125,21 @@ def test_the_bounds_of_a_dry_run_hold_answers_and_critiques():
 @pytest.mark.parametrize(("strategies", "texts"), [(["mctsr", "ab_mcts_a"], 2), (["ab_mcts_a"], 1)])
 def test_the_memory_of_a_run_has_room_for_the_longest_prompt(strategies, texts):
     """`critique` has an answer and a critique in its prompt, `revise` an answer."""
-    prompts = largest_work(_recipe(strategies=strategies)).prompts
+    recipe, plain = _recipe(strategies=strategies), _recipe(strategies=["beam"])
+    prompts = largest_work(recipe, grid(recipe)).prompts
     assert all(each.count == 4 for each in prompts)
     tokens = max(each.tokens for each in prompts)
     longest = "\n".join(each.prompt for each in REWRITINGS.values()).encode()
     assert texts * 64 < tokens < texts * 64 + len(longest)
-    assert largest_work(_recipe(strategies=["beam"])).prompts == ()
+    assert largest_work(plain, grid(plain)).prompts == ()
 
 
 def test_an_endpoint_that_continues_nothing_can_rewrite():
     endpoint: Any = types.SimpleNamespace(whole_only="it continues nothing")
-    check_steps(endpoint, _recipe())
+    recipe, plain = _recipe(), _recipe(strategies=["beam"])
+    check_steps(endpoint, recipe, grid(recipe))
     with pytest.raises(BadInputError, match=r"beam .* needs single steps: it continues nothing"):
-        check_steps(endpoint, _recipe(strategies=["beam"]))
+        check_steps(endpoint, plain, grid(plain))
 
 
 def test_the_context_in_a_dry_run_is_that_of_a_run():
