@@ -46,6 +46,7 @@ from .errors import (
     RunWarning,
     other_release,
 )
+from .models.serving.call_threads import abandon_calls
 from .reporting.plain_text import printable
 from .storage.former_names import FormerNameWarning
 from .storage.reading import reason
@@ -136,6 +137,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"cats-jax: {printable(other_release(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        abandon_calls()
         print(f"cats-jax: {interrupted(words)}", file=sys.stderr)
         return 1
     except BrokenPipeError:

@@ -1,6 +1,10 @@
 """`cats-jax evaluate` with a policy on a scripted chat endpoint."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import search_server
@@ -122,6 +126,31 @@ def test_a_run_stops_at_its_cost_and_goes_on_without_paying_twice(tmp_path, monk
         key: row[:2] for key, row in expected.items()
     }
     assert SECRET.encode() not in _written(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_within_seconds_and_keeps_the_replies_that_have_come(tmp_path):
+    replies = tmp_path / "replies.jsonl"
+    said = [None] * 10  # the probe, which asks for one sample, and 9 others
+    with serving(*said, *["never"] * 1000, honours_n=False) as server:
+        recipe = _recipe(tmp_path / "run", server, ["majority"], replies=str(replies))
+        command = ["evaluate", recipe, "--output", str(tmp_path / "run")]
+        program = "import sys; from cats_jax.cli import main; main(sys.argv[1:])"
+        with subprocess.Popen(
+            [sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True
+        ) as process:
+            until = time.monotonic() + 200
+            while len(server.bodies) < 20:
+                assert process.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            started = time.monotonic()
+            _, error = process.communicate(timeout=60)
+        assert time.monotonic() - started < 20  # the server would be waited for for 300 s
+    assert process.returncode == 1
+    assert "cats-jax: interrupted" in error
+    assert len(replies.read_text().splitlines()) == len(said)
 
 
 @pytest.mark.slow

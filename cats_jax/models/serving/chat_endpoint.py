@@ -110,7 +110,7 @@ class ChatEndpoint(Server):
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
         """The values of `function(item, asked_at)` for all items, called concurrently, in order."""
         asked_at = time.monotonic()
-        return list(self._pool.map(lambda item: function(item, asked_at), items))
+        return self._pool.map(lambda item: function(item, asked_at), items)
 
     def ask(self, body: dict[str, Any], asked_at: float) -> ChatReply:
         """The reply to one request, from the file of replies if it is there.
@@ -202,7 +202,7 @@ class Replies:
         try:
             self._file = open_to_append(path)
             # Closed, and unlocked, when nothing refers to this object any more.
-            self.close = weakref.finalize(self, os.close, self._file)
+            self.close = weakref.finalize(self, _close, self._file, self._lock)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
@@ -262,6 +262,12 @@ class Replies:
                 append(self._file, line)
             except OSError as error:
                 raise stopped(self._path, error) from error
+
+
+def _close(file: int, lock: threading.Lock) -> None:
+    """Close the file for good: the thread of an abandoned call then waits for the lock."""
+    lock.acquire()
+    os.close(file)
 
 
 _OPEN: weakref.WeakValueDictionary[str, Replies] = weakref.WeakValueDictionary()

@@ -19,7 +19,6 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import httpx
@@ -28,6 +27,7 @@ import tenacity
 from ...errors import BadInputError, RunStoppedError
 from ...storage.reading import parse_json
 from ..backend import read_api_key
+from .call_threads import CallThreads
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
@@ -117,7 +117,7 @@ class Server:
             )
         except httpx.InvalidURL as error:
             raise BadInputError(f"server {url!r} is not an address: {error}") from error
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
+        self._pool = CallThreads(concurrency)
         # Closes also when nothing refers to this server any more, such as after a change of PRM.
         self._closing = weakref.finalize(self, _close, self._client, self._pool)
         try:
@@ -152,9 +152,7 @@ class Server:
             RunStoppedError: a call failed until `patience` had run out.
         """
         asked_at = time.monotonic()
-        return list(
-            self._pool.map(lambda body: self._post(path, body, read, hint, asked_at), bodies)
-        )
+        return self._pool.map(lambda body: self._post(path, body, read, hint, asked_at), bodies)
 
     def _post(
         self,
@@ -487,8 +485,8 @@ def _seconds(retry_after: str | None) -> float:
     return found if found > 0 else 0.0  # also for NaN
 
 
-def _close(client: httpx.Client, pool: ThreadPoolExecutor) -> None:
-    pool.shutdown()
+def _close(client: httpx.Client, pool: CallThreads) -> None:
+    pool.close()
     client.close()
 
 

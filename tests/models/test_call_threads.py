@@ -1,0 +1,81 @@
+"""Calls in threads: their order, their errors, and an end that waits for none."""
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from cats_jax.errors import RunStoppedError
+from cats_jax.models.serving.call_threads import CallThreads, abandon_calls
+
+
+def test_values_come_in_order_and_no_more_calls_are_made_at_a_time_than_allowed():
+    running, most = [], []
+
+    def call(number):
+        running.append(number)
+        most.append(len(running))
+        time.sleep(0.01 * (3 - number % 3))
+        running.remove(number)
+        return -number
+
+    threads = CallThreads(3)
+    assert threads.map(call, range(9)) == [-number for number in range(9)]
+    assert max(most) == 3
+    assert threads.map(call, ()) == []
+    threads.close()
+
+
+def test_after_an_error_calls_that_wait_are_not_made_and_nothing_is_kept():
+    made = []
+
+    class Item:
+        def call(self, number):
+            made.append(number)
+            time.sleep(0.05 * number)
+            raise ValueError(f"call {number}")
+
+    threads, item = CallThreads(1), Item()
+    with pytest.raises(ValueError, match="call 0"):
+        threads.map(item.call, range(100))
+    known = weakref.ref(item)
+    gc.disable()
+    try:
+        del item
+        until = time.monotonic() + 10
+        while known() is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert known() is None
+    finally:
+        gc.enable()
+    threads.close()
+    assert len(made) < 100
+
+
+def test_abandoned_calls_are_not_waited_for():
+    begun, released, made = threading.Event(), threading.Event(), []
+
+    def call(number):
+        made.append(number)
+        begun.set()
+        released.wait(60)
+
+    threads = CallThreads(1)
+    outcome = []
+
+    def caller():
+        with pytest.raises(RunStoppedError, match="interrupted"):
+            threads.map(call, range(5))
+        outcome.append("ended")
+
+    waiting = threading.Thread(target=caller)
+    waiting.start()
+    assert begun.wait(10)
+    abandon_calls()
+    waiting.join(10)
+    threads.close()
+    assert outcome == ["ended"]
+    released.set()
+    assert made == [0]
