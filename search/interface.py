@@ -120,7 +120,8 @@ class Strategy:
         answer: rule that chooses among finished paths, see `search.answers`.
         init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
         report: `(state, plan) -> pytree`, each tick, before a step ends: the method's report to a
-            recorder. CATS reports its decisions. A phase 0 with a `base` reports zeros.
+            recorder. CATS reports its decisions, and an `Unsolved` is counted. A phase 0 with a
+            `base` reports zeros.
         num_phases: ticks per reasoning step; 1, or 1 + rounds for methods that decide on the
             children of phase 0.
         base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It takes

@@ -135,4 +135,10 @@ class StepOutput(struct.PyTreeNode):
     path_score: jax.Array  # f32[N]; of every pool row, before a step's end empties the pool
     ended: jax.Array  # i32[N]; parents of the paths that ended here, in row order; then -1
     active: jax.Array  # bool[]; False for a tick after the end
-    report: Any  # the strategy's report to a recorder; CATS: a `Decision`; () by default
+    report: Any  # the strategy's report; CATS: a `Decision`; ETS: an `Unsolved`; () by default
+
+
+class Unsolved(struct.PyTreeNode):
+    """A strategy's report on a solver that has a limit; the host counts and shows it."""
+
+    count: jax.Array  # i32[]; programs of the tick that reached the limit: the solution is feasible

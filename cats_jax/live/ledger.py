@@ -22,6 +22,8 @@ class Ledger:
             tokens, calls and seconds are among those of the policy, or of the PRM if it compares or
             if they give the scores of a search.
         comparisons_unread: comparisons without a choice that could be read.
+        unsolved: programs whose solver reached its limit, see `search.types.Unsolved`; the search
+            continued with the best solution found.
         policy_calls: policy calls that carried a request of this question.
         prm_calls: PRM calls that carried a path of this question.
         flops: estimate, 2 * parameters * tokens computed, policy and PRM together.
@@ -46,6 +48,7 @@ class Ledger:
     prm_refused: int = 0
     comparisons: int = 0
     comparisons_unread: int = 0
+    unsolved: int = 0
     policy_calls: int = 0
     prm_calls: int = 0
     flops: float = 0.0

@@ -225,10 +225,12 @@ class Searcher:
 
         self.cohort(deque(jobs), finish).run()
         found = [results[question.id] for question in questions]
+        title = f"strategy {self._settings.strategy.name!r}, N={self._settings.num_candidates}"
+        notes = [_unsolved_note(title, found)]
         if self._compares is not None:
-            title = f"strategy {self._settings.strategy.name!r}, N={self._settings.num_candidates}"
-            if (note := unread_note(title, self._compares.writer.name, found)) is not None:
-                warnings.warn(note, RunWarning, stacklevel=2)
+            notes.append(unread_note(title, self._compares.writer.name, found))
+        for note in filter(None, notes):
+            warnings.warn(note, RunWarning, stacklevel=2)
         return found
 
     def check_question(self, question: Question) -> None:
@@ -304,6 +306,17 @@ def _foreign(method: SearchMethod, policy: StepGenerator, scorer: StepScorer | N
     if scorer is not None:
         models[f"prm {scorer.name}"] = {"name": scorer.name}
     return method.origin.warning(models)
+
+
+def _unsolved_note(title: str, results: Sequence[SearchResult]) -> str | None:
+    """A message with the number of programs that a solver did not solve; None if there is none."""
+    unsolved = sum(result.ledger.unsolved for result in results)
+    if not unsolved:
+        return None
+    return (
+        f"{title}: the solver reached its limit in {unsolved} of {sum(r.steps for r in results)} "
+        "steps, and the best solution found was taken: take a smaller N for exact ones"
+    )
 
 
 def _judge(

@@ -109,6 +109,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     over_seeds = any(record["seeds_low"] is not None for record in records)
     refused = any(record["prm_refused"] for record in records)
     unread = any(record["comparisons_unread"] for record in records)
+    unsolved = any(record["unsolved"] for record in records)
     failed = any(record["failed"] for record in records)
     charged = [name for name in _CHARGED if any(record[name] for record in records)]
     unequal = [name for name in ("seeds", "questions") if len({r[name] for r in records}) > 1]
@@ -127,6 +128,7 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         Column("failed", ("failed",), plain, 4 if failed else 11),
         *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
         *([Column("unread comparisons", ("comparisons_unread",), plain, 6)] if unread else []),
+        *([Column("unsolved programs", ("unsolved",), plain, 6)] if unsolved else []),
         *(Column(name, (name,), plain, 3) for name in unequal),
     )
     notes = tuple(
@@ -150,6 +152,7 @@ def _record(group: Group) -> Record:
         "failed": sum(row.status == "failed" for row in group.rows),
         "prm_refused": sum(row.ledger.prm_refused for row in group.rows),
         "comparisons_unread": sum(row.ledger.comparisons_unread for row in group.rows),
+        "unsolved": sum(row.ledger.unsolved for row in group.rows),
         "questions": len(group.by_question()),
         "seeds": len({row.seed for row in group.rows}),
     }

@@ -30,6 +30,7 @@ _LATER = (
     "prm_refused",
     "comparisons",
     "comparisons_unread",
+    "unsolved",
     "policy_cost",
     "prm_cost",
 )

@@ -10,8 +10,8 @@ Four things differ. A step's vector is a hidden state of the policy at its end, 
 `search.vectors`, and not the output of an embedding model that reads the text of the step alone. If
 scores are equal, the lower row comes first, as in `rebase`; in their code the later one does. Their
 code has a guard for programs whose steps all have one text. It is left out here: such steps are one
-cluster, which any leaf covers. Their solver has no limit; `ets_program` has one, and may choose
-another set of leaves if several are equally good.
+cluster, which any leaf covers. Their solver has no limit; `ets_program` has one, which the
+search reports, and may choose another set of leaves if several are equally good.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..state import count, is_terminal, pack
-from ..types import Paths, Request, SearchState
+from ..types import Paths, Plan, Request, SearchState, Unsolved
 from .ets_program import Program, kept_leaves
 from .rebase import balanced
 from .types import Ancestors
@@ -70,9 +70,9 @@ def ets(
         frontier = state.frontier
         places = state.width - count(state.finished)
         scores = path_scores(frontier, aggregated) / softmax_temperature
-        kept = _kept(program, balanced(scores, frontier.valid, places), state)
+        kept, is_cut = _kept(program, balanced(scores, frontier.valid, places), state)
         numbers = balanced(scores, frontier.valid & kept, places)
-        return request(state, numbers, sampling), state.memory
+        return request(state, numbers, sampling), state.memory.replace(is_cut=is_cut)
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Ancestors]:
         pool, slots = state.pool, state.frontier.valid.shape[0]
@@ -81,13 +81,15 @@ def ets(
         depths = jnp.arange(state.memory.slot.shape[1], dtype=jnp.int32)
         above = state.memory.slot[pool.parent]
         lines = jnp.where(depths[None, :] == pool.depth[:, None] - 1, pool.parent[:, None], above)
-        return pool, pool.valid, Ancestors(slot=jnp.where(is_row[:, None], lines[source], -1))
+        slot = jnp.where(is_row[:, None], lines[source], -1)
+        return pool, pool.valid, state.memory.replace(slot=slot)
 
     return Strategy(
         name="ets",
         plan=plan,
         keep=keep,
         init_memory=_no_ancestors,
+        report=_report,
         sampling=(sampling,),
         aggregation=aggregated,
         answer=answer_rule(vote),
@@ -96,10 +98,18 @@ def ets(
 
 
 def _no_ancestors(state: SearchState) -> Ancestors:
-    return Ancestors(slot=jnp.full(state.frontier.step_scores.shape, -1, jnp.int32))
+    slot = jnp.full(state.frontier.step_scores.shape, -1, jnp.int32)
+    return Ancestors(slot=slot, is_cut=jnp.bool_(False))
 
 
-def _kept(program: Program, numbers: Int[Array, " N"], state: SearchState) -> Bool[Array, " N"]:
-    """The leaves that the program keeps."""
+def _report(state: SearchState, plan: Plan) -> Unsolved:
+    del state
+    return Unsolved(count=plan.memory.is_cut.astype(jnp.int32))
+
+
+def _kept(
+    program: Program, numbers: Int[Array, " N"], state: SearchState
+) -> tuple[Bool[Array, " N"], Bool[Array, ""]]:
+    """The leaves that the program keeps, and whether its solver reached its limit."""
     leaves = state.frontier.valid & ~is_terminal(state)
     return kept_leaves(program, numbers, state.memory.slot, state.frontier.vector, leaves)

@@ -133,8 +133,10 @@ def kept_leaves(
     ancestors: Int[Array, "N T"],
     vectors: Float[Array, "N D"] | None,
     leaves: Bool[Array, " N"],
-) -> Bool[Array, " N"]:
-    """The leaves that the best solution keeps; after `MAX_VISITS` visits, the best one so far.
+) -> tuple[Bool[Array, " N"], Bool[Array, ""]]:
+    """The leaves that the best solution keeps, and whether the visits ran out.
+
+    After `MAX_VISITS` visits it is the best one so far. It keeps a leaf, as the program demands.
 
     Args:
         program: constants.
@@ -147,7 +149,7 @@ def kept_leaves(
     """
     if program.lambdac == 0:
         # Their code then rewards nodes, so that no leaf is a loss.
-        return leaves
+        return leaves, jnp.bool_(False)
     clusters = jnp.zeros(leaves.shape[0], jnp.int32)
     if program.lambdas > 0:
         assert vectors is not None
@@ -199,15 +201,16 @@ def solve(
     ancestors: Int[Array, "N T"],
     clusters: Int[Array, " N"],
     leaves: Bool[Array, " N"],
-) -> Bool[Array, " N"]:
-    """The leaves that are kept.
+) -> tuple[Bool[Array, " N"], Bool[Array, ""]]:
+    """The leaves that are kept, and whether the visits ran out.
 
     Args:
         program: constants, with lambdac > 0.
         numbers, ancestors, leaves: as in `kept_leaves`.
         clusters: a row that names each leaf's cluster; not read at lambdas 0.
     """
-    return _last_visit(program, numbers, ancestors, clusters, leaves).best
+    end = _last_visit(program, numbers, ancestors, clusters, leaves)
+    return end.best, end.newest >= 0
 
 
 def _last_visit(

@@ -150,3 +150,4 @@ class Ancestors(struct.PyTreeNode):
     """The memory of ETS."""
 
     slot: jax.Array  # i32[S, T]; frontier slot of the ancestor at each depth; -1 from the own depth
+    is_cut: jax.Array  # bool[]; the newest program reached the limit of its solver

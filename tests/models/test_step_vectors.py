@@ -13,7 +13,7 @@ from transformers import Qwen2ForCausalLM
 
 import search
 from cats_jax import Searcher
-from cats_jax.errors import BadInputError, GeneratorContractError
+from cats_jax.errors import BadInputError, GeneratorContractError, RunWarning
 from cats_jax.evaluation.cells import Cell, grid
 from cats_jax.live.contract import check_generation
 from cats_jax.live.step_vectors import projected
@@ -24,6 +24,7 @@ from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.protocols import Generation, Question, Step, StepRequest, StepSample, TokenUsage
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.world import policy_path, prm_path
+from search.strategy import ets_program
 
 QUESTION = Question("q", "(3+4)*2=?")
 ASKED = StepRequest(QUESTION, (), (1, 2, 3, 4, 5), 1.0, 0.8, 7, False, vectors=True)
@@ -149,6 +150,23 @@ def test_searches_of_the_embedded_world_are_answered(strategy):
     )
     results = searcher.run([QUESTION, Question("r", "(7+5)*(9-2)=?")])
     assert [result.status for result in results] == ["answered", "answered"]
+
+
+def test_a_search_counts_the_programs_that_were_not_solved(monkeypatch):
+    monkeypatch.setattr(ets_program, "MAX_VISITS", 0)
+    policy = HuggingFaceGenerator(policy_path("weak"), max_step_tokens=32, max_answer_tokens=64)
+    searcher = Searcher(
+        policy=policy,
+        scorer=HuggingFaceScorer(prm_path("exact"), WORLD),
+        strategy=search.methods.ets(cluster_distance=0.06),  # of no other test: it is compiled anew
+        num_candidates=4,
+    )
+    with pytest.warns(
+        RunWarning, match=r"'ets', N=4: the solver reached its limit in (\d+) of \1 s"
+    ):
+        (result,) = searcher.run([QUESTION])
+    assert result.ledger.unsolved == result.steps > 0
+    assert result.status == "answered"
 
 
 # Refusals

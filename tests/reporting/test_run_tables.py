@@ -10,6 +10,7 @@ from cats_jax.reporting.groups import groups
 from cats_jax.reporting.run_report import run_parts
 from cats_jax.reporting.run_tables import accuracy_sheet, run_sheets, timing_table
 from cats_jax.runs.folder import Run
+from cats_jax.runs.rows import Row
 
 ACTIONS = ((1, 1, 1.0, 1.0, 0, 3),)
 
@@ -42,6 +43,19 @@ def test_a_title_names_several_run_seeds(tmp_path):
 
     assert title(3) == "mine: 1 questions of here"
     assert title(3, 1) == "mine: 1 questions of here; run seeds 1, 3"
+
+
+def test_unsolved_programs_have_a_column_where_there_are_some():
+    """Rows of earlier versions have no such entry."""
+    row = made_runs.row()
+    content = row.as_dict()
+    del content["unsolved"]
+    assert Row.from_dict(content) == row
+    plain = accuracy_sheet(groups([row]), "mine")
+    assert "unsolved programs" not in [column.title for column in plain.columns]
+    sheet = accuracy_sheet(groups([Row.from_dict({**content, "unsolved": 3})]), "mine")
+    (column,) = [each for each in sheet.columns if each.title == "unsolved programs"]
+    assert sheet.records[0][column.values[0]] == 3
 
 
 def test_numbers_of_seeds_and_questions_have_a_column_where_they_differ():

@@ -110,7 +110,9 @@ def test_the_leaves_are_an_optimum_of_the_published_program(tree, lambdac, lambd
     counts[places] = numbers
     leaves = np.zeros(capacity, bool)
     leaves[places] = True
-    kept = np.asarray(kept_of(Program(lambdac, lambdas, 0.05), counts, ancestors, vectors, leaves))
+    kept, is_cut = kept_of(Program(lambdac, lambdas, 0.05), counts, ancestors, vectors, leaves)
+    kept = np.asarray(kept)
+    assert not is_cut
     assert not kept[~leaves].any()
     named = [list(enumerate(line)) for line in lines]
     clusters = published_clusters(DIRECTIONS[kinds])
@@ -133,7 +135,7 @@ def test_branches_with_few_places_are_dropped(lambdas):
         numbers = rebase(draw.random(7).tolist(), 16)
         vectors = DIRECTIONS[draw.integers(0, 4, 7)].astype(np.float32)
         arguments = np.array(numbers), np.array(lines), vectors, np.ones(7, bool)
-        kept = np.flatnonzero(keep(*arguments)).tolist()
+        kept = np.flatnonzero(keep(*arguments)[0]).tolist()
         named = [list(enumerate(line)) for line in lines]
         assert_optimal(kept, numbers, named, published_clusters(vectors), 3.0, lambdas)
 
@@ -149,7 +151,7 @@ def test_leaves_whose_clusters_cross_the_tree_are_an_optimum():
         names = np.array([clusters.index(each) for each in clusters], np.int32)
         options = float(draw.choice([0.8, 1.5])), 1.2
         arguments = numbers, np.array(lines, np.int32), names, np.ones(len(lines), bool)
-        kept = np.flatnonzero(solve(Program(*options, 0.05), *arguments)).tolist()
+        kept = np.flatnonzero(solve(Program(*options, 0.05), *arguments)[0]).tolist()
         named = [list(enumerate(line)) for line in lines]
         assert_optimal(kept, numbers.tolist(), named, clusters, *options)
 
@@ -247,8 +249,9 @@ def test_after_too_many_visits_the_best_leaves_so_far_are_kept(monkeypatch):
     monkeypatch.setattr(ets_program, "MAX_VISITS", 0)
     lines = [(0, 0), (0, 1), (0, 2)]
     arguments = np.array([1, 3, 2]), np.array(lines), DIRECTIONS[[0, 2, 2]], np.ones(3, bool)
-    kept = jax.jit(lambda *leaves: kept_leaves(Program(1.0, 1.5, 0.05), *leaves))(*arguments)
-    assert kept.tolist() == [False, True, False]
+    keep = jax.jit(lambda *leaves: kept_leaves(Program(1.0, 1.5, 0.05), *leaves))
+    kept, is_cut = keep(*arguments)
+    assert (kept.tolist(), bool(is_cut)) == ([False, True, False], True)
 
 
 # Searches
