@@ -852,7 +852,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/specs/certificates.py:terms", "f'comparison {strategy}'", "'comparison'",
         "tests/evaluation/test_guarantees.py -k prompts_of_rewrites"),
     Mutant("a server compares no prompts of rewrites", "cats_jax/server/offer.py:Offer.load",
-        "asked_of(recipe) | asked_prompts([*self._cells.values()])", "asked_of(recipe)",
+        "asked_of(recipe) | asked_prompts(cells)", "asked_of(recipe)",
         "tests/evaluation/test_guarantees.py -k prompts_of_rewrites"),
     Mutant("a certified strategy is certified again by what chose it",
         "cats_jax/evaluation/evaluate.py:_spent", "text in recipe.chosen_on",

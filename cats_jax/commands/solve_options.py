@@ -22,6 +22,9 @@ class SolveOptions(ModelOptions):
             chat-judge. The options without --prm- then hold for the policy only.
         prm_served_name: name of the PRM at --prm-backend.
         prm_api_key_env: name of the environment variable that holds the API key.
+        prm_max_model_len: largest number of tokens of a sequence of the PRM at --prm-backend;
+            default: the
+            model's own.
         prm_price: prices of a million tokens that the judge's endpoint reads, and of a million that
             it writes.
         prm_max_cost: largest cost of all requests to the judge, in the unit of the prices.
@@ -32,6 +35,7 @@ class SolveOptions(ModelOptions):
     prm_backend: str | None = None
     prm_served_name: str | None = None
     prm_api_key_env: str | None = None
+    prm_max_model_len: int | None = None
     prm_price: tuple[float, float] | None = None
     prm_max_cost: float | None = None
     prm_max_requests_per_minute: float | None = None
@@ -53,7 +57,7 @@ class SolveOptions(ModelOptions):
                 self._check_remote()
             policy = {"chat": True, **_of_endpoint(shared)}
             prm = {name: value for name, value in shared.items() if name not in _OF_ENDPOINTS}
-        return policy, prm if server is None else _of_endpoint(server.settings())
+        return policy, prm if server is None else server
 
     def given_for_each(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """As `of_each`, without the settings of a model for which no option was given."""
@@ -71,9 +75,10 @@ class SolveOptions(ModelOptions):
                     "servers: leave it out"
                 )
 
-    def _prm_server(self) -> ModelOptions | None:
-        """The options of the PRM's own server; None without one."""
-        given = {name: getattr(self, f"prm_{name}") for name in _OF_ENDPOINTS}
+    def _prm_server(self) -> dict[str, Any] | None:
+        """The settings of a PRM on a server of its own; None without one."""
+        names = (*_OF_ENDPOINTS, "max_model_len")
+        given = {name: getattr(self, f"prm_{name}") for name in names}
         given = {name: value for name, value in given.items() if value is not None}
         if given and "backend" not in given:
             option = next(iter(given)).replace("_", "-")
@@ -89,7 +94,8 @@ class SolveOptions(ModelOptions):
             )
         if "max_cost" in given and "price" not in given:
             raise BadInputError("--prm-max-cost: needs --prm-price X Y, from which costs follow")
-        return ModelOptions(**given)
+        settings = ModelOptions(**given).settings()
+        return {name: settings[name] for name in given}
 
 
 def _of_endpoint(settings: dict[str, Any]) -> dict[str, Any]:

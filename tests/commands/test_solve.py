@@ -112,6 +112,20 @@ def test_a_judge_has_an_endpoint_and_prices_of_its_own(checked, capsys):
         assert not checked
 
 
+def test_a_prm_on_a_server_has_a_context_of_its_own(checked, capsys):
+    of_prm = ["--prm-backend", "http://j:1", "--prm-max-model-len", "512"]
+    assert cli.run(["solve", QUESTION, *of_prm, "--dtype", "bfloat16"]) == 2
+    policy, prm = checked
+    assert (prm.backend, prm.max_model_len, prm.dtype) == ("http://j:1", 512, "float32")
+    assert (policy.backend, policy.max_model_len, policy.dtype) == ("hf", None, "bfloat16")
+    capsys.readouterr()
+    assert cli.run(["solve", QUESTION, *of_prm[2:]]) == 2
+    assert "--prm-max-model-len: is for a PRM on a server of" in capsys.readouterr().err
+    of_prm += ["--prm", "chat-judge", "--prm-served-name", "j"]
+    assert cli.run(["solve", QUESTION, *of_prm]) == 2
+    assert "max_model_len=512 has no effect" in capsys.readouterr().err
+
+
 def test_a_judge_at_an_endpoint_scores(monkeypatch, capsys):
     monkeypatch.setattr(chat_server, "write", lambda asked, begun, seed: "Judgement: Yes")
     with serving() as server:
