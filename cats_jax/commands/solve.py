@@ -136,7 +136,11 @@ def solve(
     console, status = make_console(), make_console(stderr=True)
     for line in function_lines(one.strategies, one.policy, one.prms, allowed=functions):
         say(status, line)
-    return _answer(_planned(one, question), console, status, show_dropped, epsilon)
+    plan = _planned(one, question)
+    for line in plan.warnings:  # a check that fails must not hide them
+        say(status, f"warning: {line}")
+    _check_memory(plan)
+    return _answer(plan, console, status, show_dropped, epsilon)
 
 
 def _check_arguments(
@@ -153,7 +157,7 @@ def _check_arguments(
 
 
 class _Plan(NamedTuple):
-    """A search whose models are checked and not loaded yet.
+    """A search whose models are checked, except for memory, and not loaded yet.
 
     Attributes:
         recipe: recipe of one cell, with the settings that its models chose.
@@ -178,11 +182,10 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     from ..evaluation.asked import asked_of
     from ..evaluation.cells import asked_prompts, check_outcome_models, grid, prompt_tokens_of
     from ..evaluation.guarantees import guarantees
-    from ..evaluation.runners import largest_work
     from ..models.backend import check_there
     from ..models.hub import fetch_models
-    from ..models.settle import check_shares, settle
-    from ..models.source import ModelFolders, check_models, check_world_question
+    from ..models.settle import settle
+    from ..models.source import ModelFolders, check_world_question
     from ..protocols import Question
 
     (cell,) = grid(recipe)
@@ -204,10 +207,18 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     fingerprints["policy"] = models.fingerprint(policy)
     held = guarantees(recipe, fingerprints, wording, of_questions=False)
     foreign = foreign_models(recipe.strategies, fingerprints)
-    check_shares(policy, prms)
-    check_models(models, policy, prms, largest_work(recipe, [cell]))
     lines = [guarantee.line for guarantee in held.values()]
     return _Plan(recipe, cell, asked, models, foreign, lines)
+
+
+def _check_memory(plan: _Plan) -> None:
+    from ..evaluation.runners import largest_work
+    from ..models.settle import check_shares
+    from ..models.source import check_models
+
+    recipe = plan.recipe
+    check_shares(recipe.policy, recipe.prms)
+    check_models(plan.models, recipe.policy, recipe.prms, largest_work(recipe, [plan.cell]))
 
 
 def _answer(
@@ -222,8 +233,6 @@ def _answer(
     from .terminal import say
 
     recipe, cell = plan.recipe, plan.cell
-    for line in plan.warnings:
-        say(status, f"warning: {line}")
     grader = _grader(recipe)
     started = time.perf_counter()
     with status.status("loading the models"):

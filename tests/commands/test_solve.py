@@ -146,6 +146,14 @@ def test_a_model_s_settings_reach_policy_and_prm(checked):
     assert (policy.format, prm.format) == ("plain", "world")
 
 
+def test_a_check_of_memory_that_fails_hides_no_warning(checked, capsys):
+    assert cli.run(["solve", QUESTION, "-n", "2", "--strategy", "cats", "--policy", "strong"]) == 2
+    assert [spec.path for spec in checked] == ["strong", "exact"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert 0 <= said.index("warning: ") < said.index("cats-jax: enough")
+    assert "strong" in said
+
+
 def test_a_recipe_s_first_cell_is_searched(tmp_path, capsys):
     found = searched(capsys, "--recipe", write(tmp_path / "r.json"))
     options = ["--policy", "strong", "--prm", "sparse", "--max-step-tokens", "40", "-n", "4"]

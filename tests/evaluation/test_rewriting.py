@@ -10,7 +10,7 @@ from toy_bank import toy_bank
 import search
 from cats_jax.batch.planning import plan_run
 from cats_jax.commands.dry_run import _as_settled, show_bounds
-from cats_jax.commands.solve import _planned
+from cats_jax.commands.solve import _check_memory, _planned
 from cats_jax.commands.terminal import make_console
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
@@ -96,7 +96,7 @@ def test_prompts_are_read_once(use, tmp_path):
     else:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("cats_jax.models.source.ModelFolders", Models)
-            _planned(recipe, "((50*4)-21)+15=?")
+            _check_memory(_planned(recipe, "((50*4)-21)+15=?"))
     assert not own.exists()
     assert {load.count for load in estimated} == {4}
 
