@@ -240,18 +240,13 @@ def digest(checkpoint: Checkpoint) -> str:
     return hashlib.sha256(repr(named).encode()).hexdigest()
 
 
-def make_strategy(checkpoint: Checkpoint, mode: str = "argmax") -> search.Strategy:
-    """The search of a trained controller; the params of its policy are `checkpoint.actor`.
+def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.cats.Policy:
+    """The policy of a trained controller, whose params are `checkpoint.actor`.
 
     Args:
         checkpoint: checkpoint from `load`.
         mode: mode of the policy, "sample" or "argmax", see `learners.make_policy`.
     """
-    return search.cats.cats(make_controller(checkpoint, mode), checkpoint.config)
-
-
-def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.cats.Policy:
-    """The policy of a trained controller, see `make_strategy`."""
     hidden = checkpoint.train_config.actor_hidden
     actor = learners.make_actor(len(checkpoint.config.actions), hidden)
     return learners.make_policy(actor.apply, mode)

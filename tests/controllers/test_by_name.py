@@ -100,7 +100,7 @@ def test_a_controller_without_a_calibration_is_refused(cats, options, message):
 
 def test_every_strategy_that_reads_a_calibration_is_refused_without_one():
     loaded = checkpoint.load(world.ASSETS / "controllers" / "cats")
-    by_hand = checkpoint.make_strategy(loaded)
+    by_hand = search.cats.cats(checkpoint.make_controller(loaded), loaded.config)
     for strategy in (by_hand, search.beam(calibrated=True, path_score="product")):
         with pytest.raises(BadInputError, match="reads the calibration of PRM 'exact'"):
             _searcher(strategy)

@@ -68,10 +68,11 @@ def test_is_small(saved, tmp_path):
 @pytest.mark.parametrize("mode", ["sample", "argmax"])
 def test_controller_is_ready_to_search(saved, state, key, mode):
     loaded = checkpoint.load(saved)
-    strategy = checkpoint.make_strategy(loaded, mode)
+    strategy = search.cats.cats(checkpoint.make_controller(loaded, mode), loaded.config)
     assert strategy.num_phases == 1 + CONFIG.cats.rounds
     # Equal, so that a second load recompiles nothing.
-    again = checkpoint.make_strategy(checkpoint.load(saved), mode)
+    again = checkpoint.load(saved)
+    again = search.cats.cats(checkpoint.make_controller(again, mode), again.config)
     assert again == strategy
     assert hash(again) == hash(strategy)
     start = search.init(np.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=8)

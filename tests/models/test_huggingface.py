@@ -110,7 +110,7 @@ def reference_sample(model, request, seed, limit):
                 torch.tensor([request.top_k]),
                 truncated=True,
             )[0]
-            bits = sampling.seed_tensor([seed], torch.device("cpu"))
+            bits = torch.from_numpy(np.array([seed], np.uint64).view(np.int64))
             u = float(sampling.uniforms(bits, len(tokens)))
             cumulative = (weights / weights.sum()).cumsum(0)
             token = int((cumulative <= u).sum())

@@ -9,9 +9,7 @@ the inverse CDF of a large vocabulary is negligible.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,15 +29,6 @@ _FEW = 1024
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
-
-
-def seed_tensor(seeds: Sequence[int], device: torch.device) -> Tensor:
-    """Unsigned 64-bit seeds as i64[S] with the same bits.
-
-    Raises:
-        OverflowError: a seed outside 0..2**64 - 1.
-    """
-    return torch.from_numpy(np.array(seeds, dtype=np.uint64).view(np.int64)).to(device)
 
 
 def uniforms(seeds: Tensor, index: int) -> Tensor:
