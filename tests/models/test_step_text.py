@@ -1,5 +1,6 @@
 """Where a step ends: by the decoded text of its tokens, against a decoder of every prefix."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from cats_jax.errors import BadInputError
-from cats_jax.models.prompts.step_text import StepEnd, StepText, cut_answer
-from cats_jax.protocols import Step
+from cats_jax.models.prompts.step_text import StepEnd, StepText, check_parameters, cut_answer
+from cats_jax.protocols import Question, Step, StepRequest
 
 END = 1
 
@@ -197,3 +198,20 @@ def test_the_shared_cases(shared):
         assert all(step.strip() for step in steps), row
         assert "\\boxed{24}" in steps[-1], row
         assert len(steps) == 2, row
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"seeds": (0, 1 << 64)}, r"seeds must be in 0\.\.2\*\*64 - 1"),
+        ({"seeds": (-1,)}, r"seeds must be in 0\.\.2\*\*64 - 1"),
+        ({"temperature": float("nan")}, "temperature must be >= 0, got nan"),
+        ({"top_p": 0.0}, r"top_p must be in \(0, 1\], got 0\.0"),
+        ({"top_k": -1}, "top_k must be >= 0, got -1"),
+    ],
+)
+def test_a_sampling_parameter_outside_its_range_is_refused(changes, rule):
+    request = StepRequest(Question("q", "1+1"), (), (0, (1 << 64) - 1), 0.0, 1.0, 0, False)
+    check_parameters(request)
+    with pytest.raises(BadInputError, match=f"request for question 'q': {rule}"):
+        check_parameters(dataclasses.replace(request, **changes))
