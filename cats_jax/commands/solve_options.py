@@ -23,8 +23,7 @@ class SolveOptions(ModelOptions):
         prm_served_name: name of the PRM at --prm-backend.
         prm_api_key_env: name of the environment variable that holds the API key.
         prm_max_model_len: largest number of tokens of a sequence of the PRM at --prm-backend;
-            default: the
-            model's own.
+            default: the model's own.
         prm_price: prices of a million tokens that the judge's endpoint reads, and of a million that
             it writes.
         prm_max_cost: largest cost of all requests to the judge, in the unit of the prices.
