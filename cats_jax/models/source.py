@@ -432,7 +432,7 @@ def _judge(spec: PrmSpec, prm_format: PRMFormat, verdict: Verdict) -> JudgeScore
 def _engine_policy(
     spec: PolicySpec, format: str | PolicyFormat, folder: pathlib.Path
 ) -> StepGenerator:
-    """A policy on vLLM, in an engine started here or behind a server."""
+    """A policy on vLLM, in an engine started here, or behind a server."""
     from .serving.generator import EngineGenerator
     from .serving.token_engine import Sampler
 
@@ -442,16 +442,18 @@ def _engine_policy(
 
             return VLLMSampler(folder, context=context, settings=spec)
         from .serving.http_engine import HTTPSampler, Server
+        from .serving.sglang_engine import SGLangSampler
 
         server = Server(spec.backend, context=context, **_of_server(spec))
-        return HTTPSampler(server, log_probs=spec.log_probs is not False)
+        sampler = SGLangSampler if server.is_sglang else HTTPSampler
+        return sampler(server, log_probs=spec.log_probs is not False)
 
     settings = _settings(spec, "max_model_len", *_ASKED)
     return EngineGenerator(folder, start, format=format, **settings)
 
 
 def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
-    """A PRM on vLLM, in an engine started here or behind a server."""
+    """A PRM on vLLM, in an engine started here, or behind a server."""
     from .huggingface.prm import RewardModel
     from .serving.scorer import EngineScorer
     from .serving.token_engine import Classifier
@@ -464,8 +466,11 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
         if spec.backend == "vllm":
             return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
         from .serving.http_engine import HTTPClassifier, Server
+        from .serving.sglang_engine import SGLangClassifier
 
         server = Server(spec.backend, context=model.context, **_of_server(spec))
+        if server.is_sglang:
+            return SGLangClassifier(server, overrides, model.encoder.pair_ids)
         return HTTPClassifier(server, overrides)
 
     return EngineScorer(folder, prm_format, start, max_model_len=spec.max_model_len)

@@ -1,4 +1,7 @@
-"""A server of OpenAI's completions and vLLM's `/classify` that fails in the ways a test names."""
+"""A server of OpenAI's completions and vLLM's `/classify` that fails in the ways a test names.
+
+With another `answer`, as in `sglang_server`, it has other routes.
+"""
 
 import contextlib
 import http.server
@@ -17,12 +20,18 @@ FAULTS = ("drop", "hang", "truncated", "missing", "classes", 429, 500, 503)
 for each score; and statuses."""
 
 
+class RefusedError(ValueError):
+    """What an `Answer` raises for a call that a sound server refuses with status 400."""
+
+
 class FaultyServer(http.server.ThreadingHTTPServer):
     """Sound, but for what stands at the beginning of `faults`.
 
     Attributes:
         bodies: of all calls so far.
         models: names of the models that it serves.
+        card: more values of their entries in /v1/models.
+        gets: the replies to other calls without a body, by path.
         key: the API key that every call must have, if any.
     """
 
@@ -36,6 +45,8 @@ class FaultyServer(http.server.ThreadingHTTPServer):
         self.bodies: list[dict[str, Any]] = []
         self.faults = itertools.chain(faults, itertools.repeat(None))
         self.models = ["m"]
+        self.card: dict[str, Any] = {}
+        self.gets: dict[str, Any] = {}
         self.key: str | None = None
         self.dead = threading.Event()
         self._connections: list[socket.socket] = []
@@ -72,7 +83,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self._refuses_the_key():
             return
-        data = [{"id": name, "max_model_len": self.faulty.context} for name in self.faulty.models]
+        if self.path != "/v1/models":
+            found = self.faulty.gets.get(self.path)
+            self._reply(404 if found is None else 200, json.dumps(found))
+            return
+        card = {"max_model_len": self.faulty.context, **self.faulty.card}
+        data = [{"id": name, **card} for name in self.faulty.models]
         self._reply(200, json.dumps({"data": data}))
 
     def do_POST(self) -> None:
@@ -82,7 +98,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with self.faulty.lock:
             self.faulty.bodies.append(body)
             fault = next(self.faulty.faults)
-        whole = json.dumps(self.faulty.answer(self.path, body))
+        try:
+            whole = json.dumps(self.faulty.answer(self.path, body))
+        except RefusedError as error:
+            self._reply(400, json.dumps({"error": {"message": str(error)}}))
+            return
         assert fault is None or fault in FAULTS or fault in (400, 401, 403, 404, 501)
         if fault is None:
             self._reply(200, whole)
@@ -99,7 +119,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._reply(200, whole.replace('"probs": [', '"probs": [0.5, '))
         else:
             reply = json.loads(whole)
-            next(value for value in reply.values() if isinstance(value, list)).pop()
+            lists = [reply] if isinstance(reply, list) else reply.values()
+            next(value for value in lists if isinstance(value, list)).pop()
             self._reply(200, json.dumps(reply))
 
     def _refuses_the_key(self) -> bool:

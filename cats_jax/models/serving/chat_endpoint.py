@@ -127,7 +127,8 @@ class ChatEndpoint(Server):
         known = None if self._replies is None else self._replies.get(key)
         if known is not None:
             return known
-        found = self._post(_PATH, body, self._read, _WANTED, asked_at)
+        posted = {"model": self.model, **body}
+        found = self._post(_PATH, posted, self._read, _WANTED, asked_at)
         if self._replies is not None:
             self._replies.add(key, found, self._payee)
         return found

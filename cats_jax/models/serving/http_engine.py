@@ -31,7 +31,7 @@ from .call_threads import CallThreads
 from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
 
 _PROMPTS_PER_CALL = 64
-"""Largest number of prompts in one call to `/classify`."""
+"""Largest number of prompts in one call for scores."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 """Seconds before the second try, and the longest time between later tries."""
@@ -57,11 +57,19 @@ _LEAST_SECRET = 16
 _NO_KEY = (401, 403)
 """Statuses of a server that requires an API key, or another key."""
 
+_CONTEXT_OPTIONS = {True: ("--context-length", 7), False: ("--max-model-len", 0)}
+"""By whether the server is SGLang: its option for the context, and tokens that it keeps of it.
+
+SGLang refuses a prompt of its context less 6 tokens, see `max_req_input_len` in its tp_worker.py.
+"""
+
 _WANTED = (
     "a policy's server must be vLLM 0.10.2 or later, or another one whose /v1/completions takes "
     "token ids and honours return_token_ids, n, seed and stop_token_ids; vLLM is started with "
     "--runner generate"
 )
+
+NO_LOG_PROBS = "gives no log-probabilities (most searches also run with log_probs: false)"
 
 T = TypeVar("T")
 
@@ -82,6 +90,7 @@ class Server:
     Attributes:
         url: address of the server, without a slash at the end.
         model: name of the model on the server.
+        card: entry of the model in the server's `/v1/models`; empty if it was not read.
 
     Raises:
         BadInputError: the server can't be reached, does not serve the model, or serves it with less
@@ -118,6 +127,7 @@ class Server:
         except httpx.InvalidURL as error:
             raise BadInputError(f"server {url!r} is not an address: {error}") from error
         self._pool = CallThreads(concurrency)
+        self.card: dict[str, Any] = {}
         # Closes also when nothing refers to this server any more, such as after a change of PRM.
         self._closing = weakref.finalize(self, _close, self._client, self._pool)
         try:
@@ -130,6 +140,11 @@ class Server:
         """Close the connections."""
         self._closing()
 
+    @property
+    def is_sglang(self) -> bool:
+        """Whether the server says that it is SGLang, in its `/v1/models`."""
+        return self.card.get("owned_by") == "sglang"
+
     def post_all(
         self,
         path: str,
@@ -141,7 +156,7 @@ class Server:
 
         Args:
             path: path of the route.
-            bodies: JSON objects to post; the model's name is added to each.
+            bodies: JSON objects to post.
             read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
                 TypeError, IndexError or ValueError for a broken reply, after which the call is
                 repeated, and `UnfitServerError` for a reply that another try would not change.
@@ -182,7 +197,7 @@ class Server:
             reraise=True,
         )
         try:
-            return retrying(self._post_once, path, {"model": self.model, **body}, read, hint)
+            return retrying(self._post_once, path, body, read, hint)
         except (httpx.RequestError, TryAgainError) as error:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
@@ -234,24 +249,39 @@ class Server:
                     raise httpx.ReadTimeout(f"no whole reply in {self._timeout:.0f} s")
         return response.status_code, response.headers, bytes(content)
 
-    def _check(self, model: str | None, context: int) -> str:
+    def get(self, path: str, read: Callable[[Any], T], hint: str) -> T:
+        """The value read from the reply to one call without a body, which is not repeated.
+
+        Args:
+            path: path of the route.
+            read: reads the value from the reply; any error says that the server can't be used.
+            hint: requirements on the server, for the error message.
+
+        Raises:
+            BadInputError: there is no reply, or not the expected one; or `read` raises it.
+        """
         try:
-            response = self._client.get("/v1/models")
+            response = self._client.get(path)
             if response.status_code in _NO_KEY:
                 raise BadInputError(
-                    f"server {self.url} refuses /v1/models with status {response.status_code}: "
+                    f"server {self.url} refuses {path} with status {response.status_code}: "
                     f"{self._way_to_a_key()}"
                 )
             response.raise_for_status()
-            found = parse_json(response.content)["data"]
-            served = {str(entry["id"]): entry for entry in found}
+            return read(parse_json(response.content))
         except BadInputError:
             raise
         except Exception as error:
             raise BadInputError(
-                f"server {self.url} can't be used ({self.without_key(error)}): check the address, "
-                "and that it serves OpenAI's API"
+                f"server {self.url} can't be used ({self.without_key(error)}): {hint}"
             ) from error
+
+    def _check(self, model: str | None, context: int) -> str:
+        served = self.get(
+            "/v1/models",
+            lambda reply: {str(entry["id"]): dict(entry) for entry in reply["data"]},
+            "check the address, and that it serves OpenAI's API",
+        )
         names = ", ".join([*list(served)[:_SHOWN_MODELS], *["..."] * (len(served) > _SHOWN_MODELS)])
         if model is None and len(served) > 1:
             raise BadInputError(
@@ -265,12 +295,14 @@ class Server:
                 f"server {self.url} does not serve {model or 'a model'!r}: it has "
                 f"{names or 'none'}; served_name names one of its models"
             )
-        length = served[model].get("max_model_len")
-        if isinstance(length, int) and length < context:
+        self.card = served[model]
+        option, kept = _CONTEXT_OPTIONS[self.is_sglang]
+        length = self.card.get("max_model_len")
+        if isinstance(length, int) and length - kept < context:
             raise BadInputError(
-                f"server {self.url} serves {model!r} with a context of {length} tokens, {context} "
-                f"are needed: start it with --max-model-len {context}, or set max_model_len to "
-                f"{length} in the recipe"
+                f"server {self.url} serves {model!r} with a context of {length - kept} tokens, "
+                f"{context} are needed: start it with {option} {context + kept}, or set "
+                f"max_model_len to {length - kept} in the recipe"
             )
         return str(model)
 
@@ -305,6 +337,7 @@ class HTTPSampler:
     """
 
     concurrent = True
+    _route, _wanted = "/v1/completions", _WANTED
 
     def __init__(self, server: Server, *, log_probs: bool = True):
         self._server = server
@@ -313,17 +346,17 @@ class HTTPSampler:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order."""
-        answers = self._server.post_all(
-            "/v1/completions",
-            [_completion(request, log_probs=self._log_probs) for request in requests],
-            self._read,
-            _WANTED,
-        )
+        bodies = [self._body(request) for request in requests]
+        answers = self._server.post_all(self._route, bodies, self._read, self._wanted)
         # Greedy samples are all the same; servers refuse requests for more than one.
         return [
             answer * len(request.seeds) if request.temperature == 0 else answer
             for request, answer in zip(requests, answers, strict=True)
         ]
+
+    def _body(self, request: SampleRequest) -> dict[str, Any]:
+        completion = _completion(request, log_probs=self._log_probs)
+        return {"model": self._server.model, **completion}
 
     def _read(self, reply: Any, body: dict[str, Any]) -> list[Sampled]:
         choices = sorted(reply["choices"], key=lambda choice: choice["index"])
@@ -350,10 +383,11 @@ class HTTPClassifier:
     """
 
     concurrent = True
+    _route = "/classify"
 
     def __init__(self, server: Server, overrides: dict[str, Any]):
         self._server = server
-        self._hint = (
+        self._wanted = (
             "start it with --runner pooling --convert classify --hf-overrides "
             f"'{json.dumps(overrides, ensure_ascii=False)}'"
         )
@@ -364,9 +398,8 @@ class HTTPClassifier:
             list(map(list, prompts[start : start + _PROMPTS_PER_CALL]))
             for start in range(0, len(prompts), _PROMPTS_PER_CALL)
         ]
-        replies = self._server.post_all(
-            "/classify", [{"input": part} for part in parts], self._read, self._hint
-        )
+        bodies = [self._body(part) for part in parts]
+        replies = self._server.post_all(self._route, bodies, self._read, self._wanted)
         return [classified for reply in replies for classified in reply]
 
     def classify_steps(
@@ -374,6 +407,9 @@ class HTTPClassifier:
     ) -> list[ClassifiedSteps]:
         """The scores of several beginnings of every prompt; see `Classifier`."""
         return by_beginnings(self.classify, prompts, ends)
+
+    def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
+        return {"model": self._server.model, "input": prompts}
 
     def _read(self, reply: Any, body: dict[str, Any]) -> list[Classified]:
         if "data" not in reply or any("probs" not in entry for entry in reply["data"]):
@@ -438,29 +474,45 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
 
 
 def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampled:
-    """One sample of a reply.
-
-    Raises:
-        UnfitServerError: the sample lacks a requested value.
-        KeyError, TypeError, ValueError: the sample is broken.
-    """
+    """One sample of a reply; see `checked_sample` for the errors."""
     if choice.get("token_ids") is None:
         raise UnfitServerError("gives no 'token_ids' with its samples (return_token_ids)")
-    ids = tuple(choice["token_ids"])
-    if not all(type(token) is int and 0 <= token < 1 << 31 for token in ids):
-        raise ValueError("a token id is not an integer of the vocabulary")
-    finish = choice["finish_reason"]
-    if not ids or finish not in ("stop", "length"):
-        raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
-    if len(ids) > body["max_tokens"] or not set(ids[:-1]).isdisjoint(body["stop_token_ids"]):
-        raise UnfitServerError("samples beyond max_tokens or stop_token_ids")
     log_probs = None
     if "logprobs" in body:
         if choice.get("logprobs") is None:
-            raise UnfitServerError(
-                "gives no log-probabilities (most searches also run with log_probs: false)"
-            )
-        log_probs = tuple(map(float, choice["logprobs"]["token_logprobs"]))
+            raise UnfitServerError(NO_LOG_PROBS)
+        log_probs = choice["logprobs"]["token_logprobs"]
+    return checked_sample(
+        choice["token_ids"], choice["finish_reason"], log_probs, cached, body, body["max_tokens"]
+    )
+
+
+def checked_sample(
+    ids: Any, finish: Any, log_probs: Any, cached: int, asked: dict[str, Any], max_tokens: int
+) -> Sampled:
+    """A sample of a server's reply, checked against the request.
+
+    Args:
+        ids: token ids; they and the next two values are as the server gave them.
+        finish: why the sample ended.
+        log_probs: log-probabilities of the tokens; None if they were not requested.
+        cached: see `Sampled`.
+        asked: `stop_token_ids` of the request, and `stop` if stop texts were requested.
+        max_tokens: largest number of tokens.
+
+    Raises:
+        UnfitServerError: the server has not honoured the request.
+        TypeError, ValueError: the sample is broken.
+    """
+    ids = tuple(ids)
+    if not all(type(token) is int and 0 <= token < 1 << 31 for token in ids):
+        raise ValueError("a token id is not an integer of the vocabulary")
+    if not ids or finish not in ("stop", "length"):
+        raise ValueError(f"a sample of {len(ids)} tokens that ends with {finish!r}")
+    if len(ids) > max_tokens or not set(ids[:-1]).isdisjoint(asked["stop_token_ids"]):
+        raise UnfitServerError("samples beyond max_tokens or stop_token_ids")
+    if log_probs is not None:
+        log_probs = tuple(map(float, log_probs))
         if len(log_probs) != len(ids):
             raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
     return Sampled(ids, finish == "stop", log_probs, cached)
