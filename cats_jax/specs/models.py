@@ -128,9 +128,9 @@ class ModelSpec:
         path: a model folder, an id of the Hugging Face hub (`owner/name`, see `models.hub`), a name
             of the embedded world's, or `module:function`, a function that is called with this spec
             and returns the model.
-        backend: "hf" (transformers), "vllm" (an engine started here), a server's address, or
-            "auto": "vllm" if vLLM is installed and there is a GPU, else "hf". "auto" drops the
-            settings of the backend that was not taken.
+        backend: "hf" (transformers), "vllm" (an engine started here), the address of a server of
+            vLLM or SGLang, or "auto": "vllm" if vLLM is installed and there is a GPU, else "hf".
+            "auto" drops the settings of the backend that was not taken.
         format: format of the model's input: a format's name, a .yaml file, or "auto".
         device: "cpu", "cuda", "cuda:N", or "auto", which takes a GPU if there is one. An engine
             with `tensor_parallel_size` K takes the GPUs N..N + K - 1. Default: "cpu" for "hf",
@@ -244,7 +244,7 @@ class PolicySpec(ModelSpec):
             of tokens, see `StepPolicy`.
         seed_per: "sample" (default) gives every sample a seed of its own. "request" gives all
             samples of a node one seed, from which their seeds follow, as in a request to a server.
-            For "vllm"; a server always gets one per request.
+            For "vllm"; a server of vLLM always gets "request", and one of SGLang "sample".
         log_probs: whether the engine returns the log-probability of each token. Trees and banks
             keep them. Searches that read them are refused without them. For "vllm" and servers.
             Default: True.

@@ -9,6 +9,7 @@ from mutations import damaged, mutations, reads_or_refuses
 
 from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
+from cats_jax.models.serving.sglang_engine import SGLangClassifier, SGLangSampler
 from cats_jax.models.serving.token_engine import SampleRequest
 
 _URL = "http://localhost:1"
@@ -27,6 +28,21 @@ _SAMPLES = {
 }
 _SCORES = {"data": [{"index": 0, "probs": [0.5]}, {"index": 1, "probs": [0.25]}]}
 
+_SETTINGS = {"enable_deterministic_inference": True, "preferred_sampling_params": None}
+_GENERATED = [
+    {
+        "output_ids": [4, 7],
+        "meta_info": {
+            "finish_reason": {"type": "stop", "matched": 7},
+            "prompt_tokens": 2,
+            "completion_tokens": 2,
+            "cached_tokens": 1,
+            "output_token_logprobs": [[-0.5, 4, None], [-0.1, 7, None]],
+            "output_token_ids_logprobs": [[[-0.5, 4, None], [-0.2, 5, None]]],
+        },
+    }
+] * 2
+
 
 @pytest.fixture
 def replies(monkeypatch):
@@ -35,6 +51,8 @@ def replies(monkeypatch):
         "/v1/models": json.dumps(_MODELS),
         "/v1/completions": json.dumps(_SAMPLES),
         "/classify": json.dumps(_SCORES),
+        "/server_info": json.dumps(_SETTINGS),
+        "/generate": json.dumps(_GENERATED),
     }
 
     def reply(request):
@@ -59,6 +77,14 @@ def _classify(server):
     return HTTPClassifier(server, {}).classify([(1,), (2,)])
 
 
+def _generate(server):
+    return SGLangSampler(server).sample([SampleRequest((1, 2), (3, 4), 1.0, 0.9, 0, 8, (7,))])
+
+
+def _read_out(server):
+    return SGLangClassifier(server, {}, (4, 5)).classify([(1, 2), (2, 3)])
+
+
 def _or_stops(read):
     """A server that gives no good reply stops the run, which is as much of one line."""
     try:
@@ -73,6 +99,9 @@ def _or_stops(read):
         ("/v1/models", _MODELS, None),
         ("/v1/completions", _SAMPLES, _sample),
         ("/classify", _SCORES, _classify),
+        ("/server_info", _SETTINGS, _generate),
+        ("/generate", _GENERATED, _generate),
+        ("/generate", _GENERATED, _read_out),
     ],
 )
 def test_a_reply_with_one_wrong_value_is_read_or_one_line(replies, route, sound, ask):

@@ -211,7 +211,7 @@ _ENDED = {"finish_reason": {"type": "stop", "matched": SEPARATOR_ID}, "completio
         ),
         (
             {"meta": {"finish_reason": {"type": "length", "length": 2}}},
-            "of 8 tokens, for lack of memory",
+            "of 8 tokens, by its memory or a limit of its own",
         ),
     ],
 )

@@ -59,8 +59,8 @@ class SGLangSampler(HTTPSampler):
         if self._log_probs and request.temperature not in (0, 1):
             raise BadInputError(
                 f"server {self._server.url}: SGLang's log-probabilities are those at the "
-                f"temperature of sampling, {request.temperature:g}, not at 1: set log_probs: false, "
-                "or sample at temperature 1"
+                f"temperature of sampling, {request.temperature:g}, not at 1: set log_probs: "
+                "false, or sample at temperature 1"
             )
         seeds = request.seeds[:1] if request.temperature == 0 else request.seeds
         asked: dict[str, Any] = {
@@ -181,7 +181,9 @@ def _sampled(
     limit = asked["max_new_tokens"]
     sample = checked_sample(ids, finish["type"], known, int(meta["cached_tokens"]), asked, limit)
     if not sample.stopped and len(ids) < limit:
-        raise UnfitServerError(f"ends a sample at {len(ids)} of {limit} tokens, for lack of memory")
+        raise UnfitServerError(
+            f"ends a sample at {len(ids)} of {limit} tokens, by its memory or a limit of its own"
+        )
     if sample.stopped:
         # SGLang stops at the end tokens of its own files, too, and where a logit is not a number.
         matched = finish["matched"]
