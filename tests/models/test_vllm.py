@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +62,9 @@ def policy(backend):
     if backend == "in_process":
         yield EngineGenerator(path, lambda context: VLLMSampler(path, context=context), **LIMITS)
         return
-    with serving(path) as address:
+    # As in the files of many models, whose defaults would change samples.
+    defaults = {"repetition_penalty": 1.9, "frequency_penalty": 1.0, "min_p": 0.9, "top_k": 2}
+    with serving(path, "--override-generation-config", json.dumps(defaults)) as address:
         clients = []
 
         def connect(context):
