@@ -1,8 +1,8 @@
 """Compute-Aware Tree Search: the impure shell around the pure packages.
 
-`search`, `learners` and `theory` are pure JAX and numpy; `cats_jax` is everything that touches
-language models, files, the clock or the terminal. Names are imported on first use, so that
-`import cats_jax` loads neither torch nor jax.
+`search`, `learners` and `theory` are pure JAX and numpy. `cats_jax` has everything that touches
+language models, files, the clock or the terminal. Names are imported on first use, so that `import
+cats_jax` loads neither torch nor jax.
 """
 
 import importlib
@@ -61,11 +61,11 @@ _HOME = pathlib.Path(__file__).resolve().parents[1]
 
 
 def _check_neighbours() -> None:
-    """Refuse to run with another module of the same name in the place of a sibling package.
+    """Refuse to run if another module has the name of a sibling package.
 
-    The package names are generic. Under `python -c` and `python -m`, a `search.py` in the working
-    directory comes first on the import path, and another distribution may install its `search` over
-    ours. Later errors would not name that file.
+    The names are generic. Under `python -c` and `python -m`, a `search.py` in the working directory
+    comes first on the import path, and another distribution may install its `search` over ours.
+    Later errors would not name that file.
     """
     for name in _NEIGHBOURS:
         spec = importlib.util.find_spec(name)

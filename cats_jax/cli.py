@@ -1,7 +1,6 @@
 """The command `cats-jax`: parses, sets the environment up, and turns errors into exit codes.
 
-Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr names the fault and the way
-out).
+Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr names fault and way out).
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"cats-jax: {interrupted(words)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output has closed the pipe (`| head`): there is nowhere to report it.
+        # The reader of our output has closed the pipe (`| head`), so nobody reads a report.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -154,8 +153,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             line = _unexpected(error)
         print(f"cats-jax: {line}", file=sys.stderr)
         return 1
-    # The last resort. Errors in files are reported by what reads them; any other error is a bug
-    # here.
+    # Code that reads files reports their errors itself; any other error is a bug here.
     except Exception as error:
         print(f"cats-jax: {_unexpected(error)}", file=sys.stderr)
         return 1

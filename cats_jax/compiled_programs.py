@@ -12,8 +12,8 @@ _MIN_SECONDS = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 def cache_environment() -> dict[str, str]:
     """Environment variables that make JAX keep compiled programs in the user's cache folder.
 
-    Cached programs are executed, so no folder but the user's own is used. The result is empty if
-    neither XDG_CACHE_HOME nor HOME is set. Programs that compile in under .05 seconds are not kept.
+    Cached programs are executed, so only the user's own folder is used: without XDG_CACHE_HOME and
+    HOME, the result is empty. Programs that compile in under .05 seconds are not kept.
     """
     home = os.environ.get("HOME")
     base = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))
@@ -25,10 +25,10 @@ def cache_environment() -> dict[str, str]:
 def keep_compiled_programs() -> None:
     """Make JAX keep compiled programs between processes, as the command line does.
 
-    `Searcher.run` calls this before it compiles anything. JAX's settings are left as they are if
-    they name a folder (`jax_compilation_cache_dir`), if `jax_enable_compilation_cache` is False, or
-    if the environment variable JAX_COMPILATION_CACHE_DIR is set. An empty value of it keeps
-    nothing. A release of JAX without these settings compiles anew in every process.
+    `Searcher.run` calls this before it compiles anything. JAX's settings stay as they are if they
+    name a folder (`jax_compilation_cache_dir`), if `jax_enable_compilation_cache` is False, or if
+    the environment variable JAX_COMPILATION_CACHE_DIR is set; an empty value keeps nothing. A
+    release of JAX without these settings compiles anew in every process.
     """
     # The names below are internal to JAX and may change.
     with contextlib.suppress(ImportError, AttributeError, KeyError):
@@ -47,5 +47,5 @@ def _keep_compiled_programs() -> None:
     config.update("jax_compilation_cache_dir", settings[_DIR])
     if _MIN_SECONDS not in os.environ:
         config.update("jax_persistent_cache_min_compile_time_secs", float(settings[_MIN_SECONDS]))
-    # JAX decides at a process's first compilation, which may be over, whether it uses a cache.
+    # JAX decides at its first compilation, which may be over, whether it uses a cache.
     compilation_cache.reset_cache()

@@ -1,4 +1,4 @@
-"""The errors a user of cats-jax can meet, and what each means for the process."""
+"""The errors that users of cats-jax can meet, and what each means for the process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 class BadInputError(ValueError):
     """The caller's input breaks a rule; raised before expensive work starts (exit code 2).
 
-    The message is one line that names the input, the rule it breaks and the way out. It stays one
-    line of bounded length, whatever value it quotes.
+    The message is one line of bounded length, whatever value it quotes. It names the input, the
+    rule it breaks and the way out.
     """
 
     def __init__(self, message: object = ""):
@@ -28,9 +28,9 @@ def _one_line(text: str) -> str:
 
 
 class RunStoppedError(RuntimeError):
-    """A run has to stop; starting it again later continues it (exit code 1).
+    """A run has to stop; starting it again continues it (exit code 1).
 
-    The message is one line that says why and the way out.
+    The message gives the reason and the way out in one line.
     """
 
 
@@ -97,10 +97,7 @@ def known_names(name: object, known: Iterable[str]) -> str:
 
 
 def misspelt(name: str, known: Iterable[str]) -> str:
-    """Hint for text that may be a name or a path: "" unless it is close to a valid name.
-
-    A missing path may be valid; a misspelt name never is.
-    """
+    """Hint for text that may be a name or a path: "" unless it is close to a valid name."""
     return "" if "/" in name else _hint(name, list(known))
 
 

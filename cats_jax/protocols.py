@@ -1,9 +1,9 @@
 """Protocols of the policy, the PRM and the grader of answers, and the values they exchange.
 
-Everything is batched: one call of a policy carries the requests of many questions, one call of a
-PRM the paths of many questions. The driver never calls one object twice at the same time. A path
-is always a tuple of steps, from the search to the scorer; it is never re-split from joined text.
-No value here has a field for a gold answer, so no implementation of a protocol can see one.
+Calls are batched: one call of a policy or a PRM serves many questions. The driver makes one call of
+an object at a time, unless the object is `concurrent` (`ModelFacts`). A path is always a tuple of
+steps; it is never split again from joined text. No value has a field for a gold answer, so no
+implementation can see one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Question:
     """A question as the search sees it.
 
     Attributes:
-        id: stable and unique within a run; seeds and result rows are derived from it.
+        id: stable and unique within a run; seeds and result rows derive from it.
         text: the question in plain text.
         system: system message for the policy in place of its format's; None: the format's own. A
             PRM does not read it.
@@ -40,8 +40,8 @@ class Step:
     """One reasoning step as sampled.
 
     A token may end one step and begin the next one, for example a blank line followed by a word. It
-    is the last token of the first step, and its text after the separator begins the text of the
-    second. Separators before the first text of a step are among its tokens, but not in its text.
+    is the last token of the first step; its text after the separator begins the text of the second.
+    Separators before a step's text are among its tokens, but not in its text.
 
     Attributes:
         text: the step without its closing separator, and without blank lines before it.
@@ -49,8 +49,8 @@ class Step:
             end-of-text token, so that a continuation never re-tokenises text. Empty only if the
             context had no room left.
         confidence: geometric mean of the probabilities of the step's tokens under the policy at
-            temperature 1, in [0, 1]. It is set in the paths that a PRM gets, and None if it is not
-            known. Steps that differ in it alone are equal.
+            temperature 1, in [0, 1]; set in the paths that a PRM gets, if known. Equality of steps
+            ignores it.
     """
 
     text: str
@@ -76,23 +76,23 @@ def confidence(log_prob: float | None, num_tokens: int) -> float | None:
 Finish = Literal["step", "end", "length", "context"]
 """Why sampling stopped.
 
-"step" is the step separator, "end" the end of the text, "length" the step's token limit, and
-"context" the end of the model's context.
+"step": at the step separator; "end": at the end of the text; "length": at the step's token limit;
+"context": at the end of the model's context.
 """
 
 
 TokenCertainty = Literal["top", "all"]
-"""What a token's certainty is, a number >= 0 of the distribution that the token was sampled from.
+"""What a token's certainty is: a number >= 0 of the distribution at temperature 1, untruncated.
 
-The distribution is that at temperature 1, without truncation. "top": minus the mean log-probability
-of the `TOP_TOKENS` most likely tokens. "all": -1/V sum_j log(V p_j) over all V tokens.
+"top": minus the mean log-probability of the `TOP_TOKENS` most likely tokens.
+"all": -1/V sum_j log(V p_j) over all V tokens.
 """
 
 TOKEN_CERTAINTIES: tuple[TokenCertainty, ...] = get_args(TokenCertainty)
 """The kinds."""
 
 TOP_TOKENS = 20
-"""Number of tokens in the certainty "top"; all of them where a vocabulary has fewer."""
+"""Number of tokens in the certainty "top", or the whole vocabulary if it is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class StepRequest:
         question: the question being answered.
         path: the steps so far, oldest first; empty at the root.
         seeds: one unsigned 64-bit seed per wanted sample, its only source of randomness.
-        temperature: 0 means greedy, otherwise the softmax temperature, > 0.
+        temperature: softmax temperature, > 0; 0 means greedy.
         top_p: nucleus mass in (0, 1]; 1 switches it off.
         top_k: number of most likely tokens kept; 0 switches it off.
         to_end: sample the rest of the answer as one step, without stopping at step separators.
@@ -132,14 +132,14 @@ class StepSample:
 
     Attributes:
         step: the sampled step.
-        finish: why sampling stopped. Only "step" and "end" are usable; the others are cut text.
-            A request with `to_end` never finishes with "step".
+        finish: why sampling stopped. Only "step" and "end" are usable; the others are cut text. A
+            request with `to_end` never finishes with "step".
         log_prob: summed log-probability of the step's tokens under the policy at temperature 1,
             untruncated, in nats, finite and <= 0; None if the policy was told to leave it out.
-        certainties: certainty of each token, finite; None if the request did not ask for it.
-        vector: f32[H], finite, of any length H that all steps of the policy share; its angle to the
-            vectors of other steps says how alike they are in meaning. None if the request did not
-            ask for it. Samples that differ in it alone are equal.
+        certainties: certainty of each token, finite; None if not requested.
+        vector: f32[H], finite, of a length H that all steps of the policy share; the angle between
+            two vectors says how alike their steps are in meaning. None if not requested. Equality
+            of samples ignores it.
         num_sampled: number of tokens that `log_prob` is the sum of, if the step has tokens that
             were put in and not sampled; None: all tokens of the step.
     """
@@ -187,7 +187,7 @@ def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
 
 
 def shared_seconds(usage: Sequence[TokenUsage], seconds: float) -> list[float]:
-    """A call's seconds split over its requests in proportion to computed plus sampled tokens."""
+    """A call's seconds, divided among its requests by computed plus sampled tokens."""
     tokens = [each.computed + each.generated for each in usage]
     total = sum(tokens) or 1
     return [seconds * count / total for count in tokens]
@@ -218,8 +218,7 @@ class Generation:
 Answer = tuple[StepSample, ...]
 """The steps of one sampled answer, at least one.
 
-If the last step finished with "step", the answer was cut at the limit for answers and can be
-continued.
+A last step that finished with "step" was cut at the limit for answers; the answer can be continued.
 """
 
 
@@ -229,8 +228,8 @@ class AnswerGeneration:
 
     Attributes:
         answers: `answers[i][j]` belongs to request i and its seed j.
-        usage, inside_seconds, sample_usage, seconds: as in `Generation`, with all tokens that were
-            sampled, also those of a step that was cut.
+        usage, inside_seconds, sample_usage, seconds: as in `Generation`, with all sampled tokens,
+            also those of a step that was cut.
     """
 
     answers: list[list[Answer]]
@@ -245,8 +244,8 @@ class Scoring:
     """Answer to a batch of paths.
 
     Attributes:
-        scores: score in [0, 1] of the LAST step of each path; None for a path that has more tokens
-            than the PRM can read. The search drops such a path.
+        scores: score in [0, 1] of the LAST step of each path; None if the path has more tokens than
+            the PRM can read. The search drops such a path.
         usage: tokens that each path cost, one entry per path (`generated` is 0).
         inside_seconds: time in forward passes, for the whole batch.
         seconds: part of `inside_seconds` that belongs to each path; None divides it by tokens, see
@@ -275,21 +274,19 @@ class ModelFacts(NamedTuple):
     """What a policy or a PRM may say of itself by attributes with these names; see `facts_of`.
 
     Attributes:
-        concurrent: several threads may call the model at a time. A `Searcher` then makes a call of
-            the policy for each question, and a question continues when its own samples have
-            arrived. New steps are scored while the policy samples.
+        concurrent: several threads may call the model at a time. A `Searcher` then calls the policy
+            once for each question, and a question continues when its own samples have arrived. New
+            steps are scored while the policy samples.
         reads_system: the policy reads the system message of a question; other policies do not get
             questions with one.
-        whole_only: why the policy can't sample steps, so that a search must need whole answers
-            only; None if it can.
+        whole_only: why the policy can't sample single steps but only whole answers; None if it can.
         certainties: kinds of token certainty that the policy can report; strategies that read
             another one are refused.
-        vectors: whether the policy can report vectors of steps; strategies that read them are
-            refused otherwise.
+        vectors: whether the policy can report vectors of steps; if not, strategies that read them
+            are refused.
         adds_tokens: steps may have tokens that were not sampled, and usage does not count them as
             `generated`.
-        finished_only: the PRM is an outcome model: it reads finished answers only, and `score` is
-            called for no others.
+        finished_only: the PRM is an outcome model: `score` is called for finished answers only.
         note: message of the PRM for the end of a run, in one line.
         recomputed: number of tokens computed again so far for lack of memory.
     """
@@ -315,11 +312,9 @@ def facts_of(model: StepGenerator | StepScorer | None) -> ModelFacts:
 class StepGenerator(Protocol):
     """A policy: a frozen language model that writes candidate steps.
 
-    A call serves all open questions of a `Searcher`. What it returns is checked, see
-    `live.contract`: if a call breaks the contract, the policy is called again for each question, so
-    that only the question at fault fails.
-
-    A policy may also have attributes of `ModelFacts`.
+    A call serves all open questions of a `Searcher`. If it breaks the contract (`live.contract`),
+    the policy is called again for each question, so that only the question at fault fails. A policy
+    may also have attributes of `ModelFacts`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
@@ -367,9 +362,9 @@ class AnswerGenerator(StepGenerator, Protocol):
 
         An answer ends with its end token, at a step that is longer than the limit for steps (the
         last sample, which finishes with "length"), at the end of the context, or at the limit for
-        answers. A path has at most `max_depth` steps. The last one is the rest of the answer; the
-        others are cut by the rules of `generate`. A sampled answer is a function of its path,
-        parameters and seed alone.
+        answers. A path has at most `max_depth` steps; the last one is the rest of the answer, and
+        the rules of `generate` cut the others. An answer is a function of its path, parameters and
+        seed alone.
         """
         ...
 
@@ -378,9 +373,9 @@ class AnswerGenerator(StepGenerator, Protocol):
 class StepScorer(Protocol):
     """A process reward model.
 
-    A call serves all open questions of a `Searcher`, as a policy's does. If a call breaks the
-    contract, its paths are scored again question by question, so that only the question at fault
-    fails. A PRM may also have attributes of `ModelFacts`.
+    A call serves all open questions of a `Searcher`. If it breaks the contract, the PRM is called
+    again for each question, so that only the question at fault fails. A PRM may also have
+    attributes of `ModelFacts`.
 
     Attributes:
         num_parameters: number of the model's parameters, for the ledger's FLOP estimate.
@@ -396,8 +391,8 @@ class StepScorer(Protocol):
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Score the last step of each path; `questions[i]` is the question of `paths[i]`.
 
-        Earlier steps are not scored again: the score of a causal model for a step does not depend
-        on the steps after it.
+        Earlier steps are not scored again: a causal model's score of a step depends on no later
+        step.
 
         Raises:
             ScorerContractError: a step is blank or a score is NaN; the message names question and

@@ -1,8 +1,8 @@
 """Collecting a step bank: the questions of a recipe, block by block, into a folder.
 
 If the recipe's allocation reads scores, the policy and all PRMs are loaded together, and the trees
-are scored while they grow. Otherwise the policy grows all trees alone. Then one PRM after another
-scores them, so that only one model is in memory at a time.
+are scored while they grow. Otherwise the policy grows all trees alone, and then one PRM after
+another scores them, so that only one model is in memory at a time.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def collect_bank(
 ) -> pathlib.Path:
     """Collect the missing blocks and the missing columns of scores of a bank.
 
-    A question's tree depends on the question and the recipe only. A collection that was killed and
-    started again therefore holds the same rows. A bank that the policy grew alone can be continued
-    by a recipe with more PRMs at the end of its list: each adds its column of scores.
+    A question's tree depends on the question and the recipe only, so a killed and restarted
+    collection has the same rows. A bank that the policy grew alone can be continued by a recipe
+    with more PRMs at the end of its list: each adds its column of scores.
 
     Args:
         recipe: recipe of the bank.
@@ -78,8 +78,8 @@ def collect_bank(
         grader: decides whether two answers are equal; default: that of `cats-jax evaluate`.
         block_size: questions per block.
         report: called with the numbers of finished parts and of all parts of the work. A part is a
-            question whose tree is grown, or a question whose tree is scored afterwards by one PRM.
-            Within a block the finished part is an estimate.
+            question whose tree is grown, or that one PRM scores afterwards. Within a block the
+            finished part is an estimate.
 
     Raises:
         BadInputError: something in the recipe can't work, or the folder holds another bank.
@@ -174,12 +174,7 @@ def _with_added_prms(
 
 @dataclass(frozen=True)
 class _Collection:
-    """A bank that is being collected into its folder, which is locked.
-
-    Attributes:
-        planned: what the bank will contain.
-        models, folder, report: as for `collect_bank`.
-    """
+    """A bank that is being collected into its folder, which is locked."""
 
     planned: PlannedBank
     models: ModelSource

@@ -8,13 +8,11 @@ A calibration by likelihood therefore compares siblings. A conditional logistic 
 matched pairs sets the weights of score and likelihood (Breslow & Day, "Statistical Methods in
 Cancer Research", volume 1, chapter 7, 1980). In a pair, one sibling has a right completion and the
 other a wrong one. The regression predicts which of the two has the right one. What siblings share
-cancels. An example is a path with a wrong step: a good PRM gives it low scores, although some of
-its completions are right by luck. Such a path does not count against the PRM.
+cancels, such as a wrong step earlier on their path, which a good PRM scores low.
 
-Scale and intercept come from a logistic regression of a step's share of right completions, relative
-to the share of its best sibling. Both regressions use trusted nodes only. On the path to a trusted
-node, every step has at least half of its best sibling's share. At least half of the completions of
-the node's best child are right. The model is that of `search.calibration`.
+Its scale and intercept come from a logistic regression of a step's share of right completions,
+relative to the share of its best sibling. Both regressions use trusted nodes only, see
+`siblings.Candidates`. The model is that of `search.calibration`.
 """
 
 from __future__ import annotations
@@ -119,11 +117,7 @@ def calibrate_bank(
 
 
 def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None:
-    """Write a calibration file, which recipes can name.
-
-    Raises:
-        BadInputError: it can't be written.
-    """
+    """Write a calibration file, which recipes can name; BadInputError if it can't be written."""
     try:
         replace_json(pathlib.Path(path), content, indent=1)
     except OSError as error:
@@ -133,7 +127,6 @@ def write_calibration(path: str | pathlib.Path, content: dict[str, Any]) -> None
 
 
 def _fit_votes(candidates: Candidates, column: int) -> CalibrationValues:
-    """The values of one PRM, from score and votes."""
     ones, score, votes, _ = _inputs(candidates, column).T
     right = candidates.right.astype(float)
     fit = fit_logistic(np.stack([ones, score, votes], axis=1), right, candidates.weight, (0, 1, 0))
@@ -143,7 +136,6 @@ def _fit_votes(candidates: Candidates, column: int) -> CalibrationValues:
 def _fit_likelihood(
     bank: LoadedBank, candidates: Candidates, pairs: Pairs, column: int
 ) -> CalibrationValues:
-    """The values of one PRM, from score and likelihood."""
     both = np.stack(
         [
             score_odds(np.asarray(bank.arrays.score)[:, column]),
@@ -168,7 +160,7 @@ def fit_logistic(
 ) -> np.ndarray:
     """Coefficients of a weighted logistic regression; a column of ones is the intercept.
 
-    The mean negative log-likelihood is minimised, plus a ridge of 1e-6.
+    Minimises the mean negative log-likelihood plus a ridge of `_RIDGE`.
 
     Args:
         inputs: f[C, D], one row per example.

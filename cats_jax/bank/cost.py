@@ -29,10 +29,9 @@ class BankCost:
 def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
     """Approximate upper bound on the cost of a bank of so many questions.
 
-    Every path is counted as if it reached the last step, and every step as if it had its largest
-    length. The draws of a step are those of the paths, the few draws of revisited nodes, and those
-    of the nodes that are drawn like the root. Equal samples are scored only once, and most paths
-    end early. So a bank costs less, often by far.
+    Every path is counted to the last step, and every step at its largest length. The draws of a
+    step are those of the paths, of revisited nodes, and of the nodes that are drawn like the root.
+    A bank costs less, often by far: most paths end early, and equal samples are scored only once.
     """
     allocation, prms = recipe.allocation, len(recipe.prms)
     root = sum(draws.root_draws for draws in allocation.draws)

@@ -6,10 +6,9 @@ With R draws at the root, a bank thus holds R independent paths of the setting, 
 agree. A search that takes its draws from them without replacement has the same distribution as a
 search with the real models.
 
-Searches revisit some nodes, because a mixture of the settings reaches them or a PRM ranks them
-high. These nodes get a few more draws of every setting. A narrow search gives all of its candidates
-to the nodes that a PRM ranks best. The best nodes of each depth are therefore drawn as often as the
-root.
+Searches revisit the nodes that a mixture of the settings reaches, or that a PRM ranks high. These
+nodes get a few more draws of every setting. A narrow search gives all candidates to the nodes that
+a PRM ranks best, so the best nodes of each depth are drawn as often as the root.
 """
 
 from __future__ import annotations
@@ -55,12 +54,11 @@ def grow(
         questions: questions whose trees are grown.
         known: question set with their right answers.
         policy: policy that is sampled.
-        prms: PRMs by label, in the order of the columns of scores; without PRMs the trees have no
-            scores, which `score.score_column` adds later.
+        prms: PRMs by label, in the order of the columns of scores. Without PRMs the trees have no
+            scores; `score.score_column` adds them later.
         grader: decides whether two answers are equal.
         allocation: how often nodes are drawn.
-        max_depth: largest number of steps of a path; the last step continues to the end of the
-            answer.
+        max_depth: largest number of steps of a path; the last one runs to the end of the answer.
         seed: random seed of all samples.
         report: called after each step with the finished share of `max_depth`.
     """
@@ -155,8 +153,7 @@ class _GrowingTree(ScoredTree):
     def request(self, node: int, setting: int, count: int, seed: int, to_end: bool) -> StepRequest:
         sampling = self._allocation.draws[setting].sampling
         path = self._paths[node]
-        # Single draws of all settings share a seed, so that they agree more often and the tree is
-        # smaller.
+        # Single draws of all settings share a seed: they agree more often, and the tree is smaller.
         name = "one" if count == 1 else str(setting)
         texts = [step.text for step in path]
         return StepRequest(
@@ -222,8 +219,6 @@ class _GrowingTree(ScoredTree):
             prompt_tokens=self.prompt_tokens,
             nodes=self.nodes,
         )
-
-    # Helpers.
 
     def _add_sample(self, parent: int, sample: StepSample, text_class: int) -> int:
         path, answer, done = None, None, False

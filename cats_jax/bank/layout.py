@@ -27,8 +27,7 @@ class LoadedBank:
 
     Attributes:
         arrays: arrays for `search.bank`.
-        ids: ids of the questions, in the order of `arrays`.
-        texts, gold: texts and right answers of the questions, in the same order.
+        ids, texts, gold: ids, texts and right answers of the questions, in the order of `arrays`.
         prms: labels of the PRMs, in the order of the PRM axis.
         manifest: manifest of the folder, which states what the bank was collected from.
         nodes: columns of the nodes as from `store.read_tables`, but with parents as rows of
@@ -146,15 +145,9 @@ def _arrays(
 
 
 def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> None:
-    """Check that two lists of questions share no question.
+    """Raise BadInputError if two lists of questions share a question; it names the first one.
 
-    Args:
-        first, second: texts of the questions, or ids if there are no texts. Ids may be mere row
-            numbers.
-        what: name of the lists for the message.
-
-    Raises:
-        BadInputError: a question is in both lists; the message names the first one.
+    The lists have the questions' texts, or ids if there are no texts. Ids may be mere row numbers.
     """
     shared = set(first) & set(second)
     if shared:

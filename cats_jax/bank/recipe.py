@@ -56,8 +56,8 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
 
     Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
     `sampling`, a list of `{temperature, top_p, top_k, root_draws, revisit_draws}`, see `Draws`;
-    `actions`, the name of an action table of `search.cats.ACTION_TABLES`: `sampling` must list its
-    settings; `revisits_per_prm`, `revisit_arrivals` and `root_draws_per_prm`, see `Allocation`;
+    `actions`, the name of an action table of `search.cats.ACTION_TABLES`, whose settings `sampling`
+    must list; `revisits_per_prm`, `revisit_arrivals` and `root_draws_per_prm`, see `Allocation`;
     `seed`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A tree whose allocation reads scores is scored by all PRMs while it grows. A tree that the policy
 grew alone is scored afterwards by one PRM at a time, see `score_column`. Both ways call `score`
-depth by depth, so they give the same scores and token counts.
+depth by depth, and give the same scores and token counts.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ScoredTree:
 def score(batch: Sequence[tuple[ScoredTree, Sequence[int]]], prms: Sequence[StepScorer]) -> None:
     """Score each new text once with each PRM, in one call per PRM.
 
-    A PRM is not called for a path whose beginning it can't read: that path is `UNREADABLE` too.
+    If a PRM can't read the beginning of a path, the path is `UNREADABLE` too, without a call.
 
     Args:
         batch: trees, each with its new rows, whose parents have been scored.
@@ -111,9 +111,9 @@ def score_column(
 ) -> list[Column]:
     """One PRM's column of scores for trees without scores.
 
-    Several trees at a time are walked breadth first. Between two depths the PRM keeps only the
-    paths that continue. So it computes every step once, and its cache is bounded: it keeps at most
-    `PATHS_AT_ONCE` paths, or the paths of one tree if that tree is wider.
+    Several trees at a time are walked breadth first. Between two depths the PRM keeps the paths
+    that continue: at most `PATHS_AT_ONCE`, or those of one tree if it is wider. So it computes
+    every step once, and its cache is bounded.
 
     Args:
         trees: questions and nodes of their trees; `score` and `prm_tokens` are overwritten.

@@ -69,8 +69,7 @@ class Pairs:
 def sample_candidates(bank: LoadedBank, seed: int = 0) -> Candidates:
     """Groups of 1 to 16 recorded children under every setting that samples at random.
 
-    The weight of a group is the probability that a path of the setting reaches its node. Children
-    that are invalid, or that one of the PRMs can't read, have no score and are left out.
+    Children that are invalid, or that one of the PRMs can't read, are left out.
 
     Raises:
         BadInputError: no right answer was ever reached.
@@ -151,11 +150,7 @@ def _sampled_nodes(
 
 
 def _trusted(parent: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Whether each node is trusted, so that a calibration may learn from its children.
-
-    Every step on its path has at least half of its best sibling's share of right completions, and
-    at least half of its best child's completions are right.
-    """
+    """Whether each node is trusted, see `Candidates.trusted`."""
     best = _best_child(parent, value)
     as_good = (parent < 0) | ((value > 0) & (value >= _AS_GOOD * best[parent]))
     return _all_along(parent, as_good) & (best >= _TRUSTED)

@@ -8,8 +8,8 @@
                               with an entry per node; the second PRM has scores-01-00000.parquet
 
 The nodes of a block are written before its questions. A block is complete if its questions exist.
-The manifest's `scored` states where the scores are. With `WHILE_GROWING` they are in the table of
-nodes, as a list per node with an entry per PRM. With `AFTERWARDS` they are in the tables of scores.
+The manifest's `scored` states where the scores are: in the table of nodes (`WHILE_GROWING`), as a
+list per node with an entry per PRM, or in the tables of scores (`AFTERWARDS`).
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ _SHARES = Rule("two numbers", lambda each: list_of(NUMBER).holds(each) and len(e
 
 
 def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> None:
-    """Write the trees of one block.
-
-    Old tables of scores of the block are deleted, because they are about other trees.
+    """Write the trees of one block, and delete tables of scores about other trees.
 
     Raises:
         RunStoppedError: the files can't be written.
@@ -104,11 +102,7 @@ def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> Non
 
 
 def read_block(folder: pathlib.Path, number: int) -> list[Nodes]:
-    """The nodes of the trees of one block, without scores.
-
-    Raises:
-        BadInputError: a file is missing or damaged.
-    """
+    """A block's nodes by tree, without scores; BadInputError if a file is missing or damaged."""
     questions, table = (
         table_folder.read_tables([_file(folder, name, number)], KIND)
         for name in ("questions", "nodes")
@@ -123,13 +117,7 @@ def read_block(folder: pathlib.Path, number: int) -> list[Nodes]:
 
 
 def write_column(folder: pathlib.Path, prm: int, number: int, trees: Sequence[Column]) -> None:
-    """Write one PRM's scores of the trees of one block.
-
-    Args:
-        folder: folder of the bank.
-        prm: number of the PRM in the recipe, from 0 on.
-        number: number of the block.
-        trees: the PRM's columns, one per tree of the block.
+    """Write the scores of the trees of one block by one PRM, whose number in the recipe is `prm`.
 
     Raises:
         RunStoppedError: the file can't be written.
@@ -185,11 +173,7 @@ def missing_blocks(folder: pathlib.Path, count: int) -> list[int]:
 
 
 def _num_blocks(folder: pathlib.Path) -> int:
-    """Number of complete blocks, which must be the first ones.
-
-    Raises:
-        BadInputError: a block is missing, but a later one is complete.
-    """
+    """Number of complete blocks; BadInputError if they are not the first ones."""
     complete = len(list(folder.glob("questions-*.parquet")))
     missing = missing_blocks(folder, complete)
     if missing:

@@ -142,12 +142,8 @@ class Column:
 def fill_values(nodes: Nodes, setting: int) -> None:
     """Set the value of each node: the mean value of its draws, with 1 at right ends and 0 at wrong.
 
-    If a node has no draws of the setting, the mean is over all its draws. A node without draws that
-    does not end an answer has value 0.
-
-    Args:
-        nodes: nodes of a tree; `value` is overwritten.
-        setting: index of the setting whose draws count, the one nearest to temperature 1.
+    The draws are those of `setting`, the one nearest to temperature 1, or all draws if it has none.
+    A node without draws that does not end an answer has value 0.
     """
     size = len(nodes)
     total = [[0.0, 0.0] for _ in range(size)]  # of values of children: in the setting, in all

@@ -39,8 +39,8 @@ def evaluate(
 ) -> Run:
     """Search all questions of a recipe that have no row yet, as `cats-jax evaluate` does.
 
-    The same call resumes a run that was interrupted. Tables, figures and curves are written to the
-    run folder as by the command. Only the progress of downloads is printed.
+    The same call resumes a run that was interrupted. It writes tables, figures and curves to the
+    run folder. It prints only the progress of downloads.
 
     Args:
         recipe: path of a YAML file, or a mapping with the same content, which needs a `name`.
@@ -60,10 +60,10 @@ def evaluate(
         models: source of the models; default: folders, ids on the hub and the embedded world.
 
     Raises:
-        BadInputError: something in the recipe or the arguments can't work, or the folder belongs
-            to another run; raised before models are loaded where that is possible.
-        RunStoppedError: the folder can't be written any more, or the first searches failed, all
-            for one reason; what was written stays.
+        BadInputError: something in the recipe or the arguments can't work, or the folder belongs to
+            another run; raised before models are loaded where that is possible.
+        RunStoppedError: the folder can't be written any more, or the first searches failed, all for
+            one reason; what was written stays.
     """
     changes = Changes(
         strategies=_listed("strategies", strategies),

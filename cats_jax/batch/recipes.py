@@ -46,10 +46,8 @@ def read_recipe(
 ) -> Recipe:
     """A checked recipe from the path of a YAML file, or from a mapping with such content.
 
-    Args:
-        recipe: path or content. The name of a file is the default of the key `name`.
-        changes: settings in place of the recipe's.
-        calibrated: whether the recipe's calibration is read; without it, scores stay as they are.
+    The name of a file is the default of the key `name`. Unless `calibrated`, the recipe's
+    calibration is not read, and scores stay as they are.
 
     Raises:
         BadInputError: see `load_recipe`; or a label of `changes` is not in the recipe.

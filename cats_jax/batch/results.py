@@ -87,9 +87,7 @@ class Run:
         prm: str | None = None,
         seed: int | None = None,
     ) -> SearchResult:
-        """The search tree of one row, with its paths, decisions and ledger.
-
-        The candidates have no token ids, which are not stored.
+        """The search tree of one row, with its paths, decisions and ledger, but without token ids.
 
         Args:
             question: id of the question, or the beginning of an id.

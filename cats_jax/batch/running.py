@@ -34,9 +34,7 @@ def run_plan(
         The run as read from its folder, and the times.
 
     Raises:
-        BadInputError: the folder belongs to another run, or a model or question can't be used.
-        RunStoppedError: the folder can't be written any more, or the first searches failed, all
-            for one reason; what was written stays.
+        BadInputError, RunStoppedError: see `cats_jax.evaluation.evaluate.evaluate`.
     """
     # The folder is checked, made and marked as this run's before anything else writes to it.
     with RunWriter(plan.folder, plan.evaluation.manifest) as writer, ExitStack() as stack:

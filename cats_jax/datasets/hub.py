@@ -10,11 +10,7 @@ from .published import Published
 
 
 def chosen_split(published: Published, split: str | None) -> str:
-    """The split named `split`, or the data set's default split if `split` is None.
-
-    Raises:
-        BadInputError: the data set has no such split or is not on the hub.
-    """
+    """The split named `split`, or the data set's default split; BadInputError if there is none."""
     if not published.on_hub:
         raise BadInputError(
             f"questions: this data set is read from a file only: get {published.path}, and name "

@@ -53,12 +53,9 @@ class Layout:
 
 
 def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str) -> QuestionSet:
-    """The question set of a table's rows.
+    """The question set of a table's rows, pairs (place, row) with places for messages.
 
-    Args:
-        rows: (place, row) of each row; places are for error messages.
-        layout: layout of the rows.
-        source: where the rows come from, for manifests and messages.
+    `source` is where the rows come from, for manifests and messages.
 
     Raises:
         BadInputError: a row breaks a rule (named by its place), an id occurs twice, or there is no

@@ -28,7 +28,7 @@ def load_questions(specs: Sequence[QuestionSpec]) -> QuestionSet:
 def count_questions(spec: QuestionSpec) -> tuple[int, tuple[str, ...]]:
     """Number of questions that a spec selects, and the selection's notes; nothing is downloaded.
 
-    If the copy of a published data set does not exist, the published number of rows counts.
+    Without a copy on this machine, the published number of rows of a data set counts.
 
     Raises:
         BadInputError: a file can't be read, the data set is unknown, or no question is selected.
@@ -54,8 +54,8 @@ def read_questions(path: str | pathlib.Path, *, layout: str | None = None) -> Qu
             `question`, `answer` and optionally `id`.
 
     Raises:
-        BadInputError: there is no such file or layout, a row breaks a rule (named by its place),
-            or there is no row.
+        BadInputError: there is no such file or layout, a row breaks a rule (named by its place), or
+            there is no row.
     """
     return _load(QuestionSpec(file=str(path), dataset=layout))
 

@@ -1,7 +1,7 @@
 """The published data sets: where they are on the Hugging Face hub and how they are laid out.
 
-Copies on disk are read in the same layouts; a set that is not on the hub is read from a copy only.
-A column that was published under two names is found under both.
+Copies on disk are read in the same layouts. A column that was published under two names is found
+under both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Published:
         configs: configurations that are read one after another; None is the default one.
         splits: number of rows of each split, as published; the first split is the default.
         layout: layout of the rows.
-        on_hub: whether the data set is on the hub; otherwise it is read from a copy on disk only.
+        on_hub: whether the data set is on the hub; otherwise only a copy on disk is read.
     """
 
     path: str

@@ -27,8 +27,8 @@ class QuestionSet:
             question id; only for questions that allow a difference.
         datasets: label of the data set by question id; empty if there is only one data set.
         notes: lines about the selection for the user.
-        contents: by label, the digest of a whole published data set that was read from the hub,
-            before questions were selected from it.
+        contents: by label, the digest of a whole published data set as read from the hub, before
+            the selection.
     """
 
     source: str
@@ -59,7 +59,7 @@ class QuestionSet:
     ) -> QuestionSet:
         """`count` questions from index `start` on, after a shuffle by the seed `shuffle` if given.
 
-        If there are fewer than `count`, all of them are selected, and a note states this.
+        If there are fewer, all of them are selected, and a note states this.
 
         Raises:
             BadInputError: no question is selected.

@@ -1,7 +1,7 @@
 """What prompts and questions of a run depend on beside weights and settings: files and contexts.
 
-A manifest keeps it in the entry `asked`, beside the models. Runs of earlier versions lack this
-entry and can still be continued.
+The entry `asked` of a manifest keeps it. Runs without this entry, of earlier versions, can still be
+continued.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def asked_of(recipe: Recipe) -> dict[str, Any]:
     """The entry `asked` of a recipe's manifest.
 
     Args:
-        recipe: the recipe as its user wrote it. In a settled recipe, contexts depend on the
-            questions.
+        recipe: the recipe as its user wrote it; in a settled one, contexts depend on the questions.
 
     Returns:
         By "policy" and "prm LABEL", `max_model_len` and the digests of the files of the tokenizer,

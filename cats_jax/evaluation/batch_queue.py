@@ -1,9 +1,8 @@
 """Decides which worker searches which batch, so that all stay busy and little is done twice.
 
-A worker remembers the paths that it has sampled, and has compiled the programs of the cells that it
-has begun. Cells that share paths therefore belong to the worker that began the first of them, and
-any other cell belongs to the worker that began it. The other workers begin the next cells. When no
-more cells come, every worker takes any batch that is left.
+A worker remembers the paths that it has sampled and the programs that it has compiled. Cells that
+share paths therefore belong to the worker that began the first of them, and any other cell to the
+worker that began it. When no more cells come, every worker takes any batch that is left.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class BatchQueue:
     """Batches that wait for a worker; workers are numbers."""
 
     def __init__(self) -> None:
-        """Start without batches; nothing belongs to a worker yet."""
         self._waiting: list[Batch] = []
         # By pool and question: the worker that remembers the paths.
         self._homes: dict[tuple[str, str], int] = {}
@@ -52,11 +50,8 @@ class BatchQueue:
         """Remove and return the batch that suits a worker best; None: the worker should wait.
 
         The worker's own batches come first: it remembers paths of their questions, or it began
-        their pool or cell. Batches that belong to no worker come second.
-
-        Args:
-            worker: number of an idle worker.
-            helping: whether it also takes other workers' batches, which come last.
+        their pool or cell. Batches that belong to no worker come second. If `helping`, other
+        workers' batches come last; otherwise they are not taken.
         """
 
         def rank(batch: Batch) -> int:

@@ -82,7 +82,7 @@ class Cell:
 def pool_name(strategy: search.Strategy, seed: int) -> str | None:
     """Name of the pool of whole paths whose first N a strategy reads with a run seed.
 
-    None for a strategy that prunes, because its paths differ at each N.
+    None for a strategy that prunes: its paths differ at each N.
     """
     if not strategy.keeps_all_paths or strategy.width(256) != 256:
         return None
@@ -91,10 +91,10 @@ def pool_name(strategy: search.Strategy, seed: int) -> str | None:
 
 
 def grid(recipe: Recipe) -> tuple[Cell, ...]:
-    """The cells of a recipe ordered by PRM, without cells that would repeat another one.
+    """The cells of a recipe ordered by PRM, without repetitions.
 
-    The cells of a strategy that keeps all paths begin with the largest N, which fills the pool of
-    whole paths for the smaller N.
+    The cells of a strategy that keeps all paths begin with the largest N, whose paths the smaller N
+    share.
 
     Raises:
         BadInputError: a strategy is unknown, or can't work with this recipe.
@@ -156,12 +156,9 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
 
 
 def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tuple[Cell, ...]:
-    """The cells of a recipe with the models and labels of the settled recipe.
+    """The cells of the recipe `given` with the models and labels of the settled recipe.
 
-    Args:
-        cells: the grid of `given`.
-        given: the recipe as it was read.
-        settled: the same recipe with other settings of its PRMs and labels of its strategies.
+    `settled` is the same recipe with other settings of its PRMs and labels of its strategies.
     """
     specs = _by_label(given.strategies, settled.strategies)
     prms = _by_label(given.prms, settled.prms)
@@ -199,12 +196,8 @@ def written_prompts(
 ) -> tuple[PromptLoad, ...]:
     """The largest prompts of rewrites and comparisons, and how many a question has at once.
 
-    Tokens are those of the policy.
-
-    Args:
-        cells: cells of the recipe.
-        recipe: the recipe, for its limits.
-        judge: "policy", or "prm" for the prompts that PRMs read.
+    Tokens are those of the recipe's policy. With the `judge` "prm", only prompts that PRMs read
+    count, otherwise those that the policy reads.
     """
     policy = recipe.policy
     last = max(policy.max_step_tokens, policy.max_answer_tokens)

@@ -1,9 +1,8 @@
 """Searches on a Ray cluster: actors hold the models and get the questions in batches.
 
-Ray places the actors. If an actor dies, Ray restarts it on any node with room and sends it its
-unfinished batch again (`max_restarts`, `max_task_retries`). A question's result depends on the
-question and the seed alone, so the rows equal those of a single machine. Gold answers never leave
-the driver.
+If an actor dies, Ray restarts it on any node with room and sends it its unfinished batch again
+(`max_restarts`, `max_task_retries`). A result depends on the question and the seed alone, so the
+rows equal those of a single machine. Gold answers never leave the driver.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ _ENVIRONMENT = ("JAX_PLATFORMS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "H
 
 
 class RayRunner:
-    """Searches questions in the actors of a cluster.
+    """Searches questions in the actors of a cluster, as a context manager.
 
-    Use the runner as a context manager. Leaving it ends the actors, and the cluster if the runner
-    started it.
+    Leaving it ends the actors, and the cluster if the runner started it.
     """
 
     def __init__(
@@ -183,10 +181,9 @@ def needs(recipe: Recipe) -> tuple[int, float]:
 
     A model on the device "cpu" takes `num_threads` CPUs. If models use GPUs up to number K > 0, by
     `device` or `tensor_parallel_size`, the worker takes K + 1 whole GPUs. If a model of the backend
-    "hf" uses the first GPU, the worker takes this whole GPU. If only vLLM engines use the first
-    GPU, the worker takes a part of it: the sum of the policy's and the largest PRM's
-    `gpu_memory_utilization`. Several workers may then share the GPU. Models behind a server take
-    nothing.
+    "hf" uses the first GPU, the worker takes this GPU. If only vLLM engines use it, the worker
+    takes the sum of the policy's and the largest PRM's `gpu_memory_utilization`, so that several
+    workers may share the GPU. Models behind a server take nothing.
     """
     specs = (recipe.policy, *recipe.prms)
     local = [spec for spec in specs if spec.backend == "hf"]
@@ -254,7 +251,6 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _quiet_core() -> Iterator[None]:
-    """Discards stderr, to which Ray's core writes every second while it is refused access."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

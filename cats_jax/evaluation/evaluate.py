@@ -62,8 +62,8 @@ class Evaluation:
         cells: the cells of the grid, in order of running.
         manifest: manifest of the run folder.
         notes: messages to the user that are not errors, one line each.
-        guarantees: for each strategy of a certificate, its guarantee or the reason why it has none,
-            one line each; they are also among the notes of the manifest.
+        guarantees: for each strategy of a certificate, its guarantee or why it has none, one line
+            each; the notes of the manifest also have them.
     """
 
     recipe: Recipe
@@ -86,9 +86,8 @@ def cost_bounds(
     A PRM on transformers computes each distinct step and each prompt once. Its tokens are at most
     the tokens of all candidates, `MARK_TOKENS` per candidate for the format's marks, and
     `PROMPT_TOKENS` per question for the prompt. Tokens are counted in the policy's vocabulary; a
-    PRM with another vocabulary needs somewhat more or fewer tokens for the same text. vLLM computes
-    some tokens again, which this bound leaves out: those that its prefix cache dropped, and those
-    after the last full block.
+    PRM with another vocabulary needs somewhat more or fewer. The bound leaves out the tokens that
+    vLLM computes again: those that its prefix cache dropped, and those after the last full block.
 
     Returns:
         (cell, rows, candidates, sampled tokens, PRM tokens) of each cell. PRM tokens are 0 for a
@@ -129,8 +128,7 @@ def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
     A missing controller is not trained yet. A function is code, which a dry run does not call.
 
     Returns:
-        The recipe with a shipped strategy in place of each of them, and one line of text for each
-        missing controller.
+        The recipe with a shipped strategy in place of each, and a line for each missing controller.
 
     Raises:
         BadInputError: a strategy is wrong in any other way.
@@ -166,8 +164,8 @@ def prepare(
         recipe: the recipe to run.
         models: source of the recipe's models.
         questions: the question set; default: the questions that the recipe names.
-        seen: whether controllers may get questions they were trained on, which is meant for
-            collecting more trajectories and not for evaluation.
+        seen: whether controllers may get questions they were trained on, to collect more
+            trajectories.
 
     Raises:
         BadInputError: something in the recipe can't work.
@@ -289,8 +287,8 @@ def evaluate(
 ) -> tuple[Run, WallTimes]:
     """Search and grade all questions that have no row in the run folder yet, cell by cell.
 
-    A question's tree and row are written when the question ends, not when its cell ends. A failed
-    question has a row and counts as wrong.
+    A question's tree and row are written when the question ends. A failed question has a row and
+    counts as wrong.
 
     Args:
         evaluation: result of `prepare`.
@@ -308,8 +306,8 @@ def evaluate(
 
     Raises:
         BadInputError: the folder belongs to another run, or a model or question can't be used.
-        RunStoppedError: the folder can't be written any more, or the first searches failed, all
-            for one reason; what was written stays.
+        RunStoppedError: the folder can't be written any more, or the first searches failed, all for
+            one reason; what was written stays.
     """
     started = time.perf_counter()
     times = WallTimes()

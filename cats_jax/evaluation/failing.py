@@ -20,12 +20,10 @@ _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 class FailureWatch:
     """A `recording.Observer` that stops a run at its `MOST_FAILURES`-th failure of one kind.
 
-    The watch ends at the first search that does not fail, which may be a row of an earlier start of
-    the run. Later failures are ordinary rows.
+    The watch ends at the first search that does not fail, in this or an earlier start of the run.
     """
 
     def __init__(self, folder: str | pathlib.Path) -> None:
-        """Watch the run in a folder, which the message names."""
         self._folder = folder
         self._kinds: Counter[str] = Counter()
         self._over = False
@@ -35,11 +33,7 @@ class FailureWatch:
         self._over = self._over or any(row.status != "failed" for row in rows)
 
     def row(self, title: str, row: Row) -> None:
-        """Count one more search.
-
-        Raises:
-            RunStoppedError: it is the `MOST_FAILURES`-th failure of its kind.
-        """
+        """Count a search; RunStoppedError at the `MOST_FAILURES`-th failure of one kind."""
         self._over = self._over or row.status != "failed"
         if self._over:
             return

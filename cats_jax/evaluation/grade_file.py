@@ -17,7 +17,7 @@ from ..storage.durable import whole_text
 from ..storage.tables import numbered_rows
 
 _WAITING_PER_WORKER = 64
-"""Rows read ahead per worker, enough that no worker waits and few enough to keep memory small."""
+"""Rows read ahead per worker: no worker waits, and memory stays small."""
 
 
 @dataclass

@@ -145,7 +145,7 @@ def with_guarantees(
     asked: Mapping[str, Any],
     contents: Mapping[str, str],
 ) -> tuple[Recipe, tuple[str, ...]]:
-    """A recipe whose labels show which strategies lack their guarantee, and a line per certificate.
+    """A recipe whose labels mark strategies without their guarantee, and a line per certificate.
 
     Labels are marked because every row, table and figure shows them.
 

@@ -3,14 +3,13 @@
 Each strategy searches the recipe's first eight questions at its smallest N, however long that
 takes. More questions and larger N follow while the minute lasts. Nothing is graded or written.
 
-Rule of the estimate: the wall time of a search is split between policy, PRM and the rest in the
-proportion of its ledgers. This gives seconds per sampled token and per PRM token. The time of a
-cell, per question, is the sample's number of tokens at these rates. If the cell's N was not
-measured, this time is multiplied by N / (N of the sample). The range covers the spread between the
-questions. If the run searches more questions at once than were measured, or a larger N, the lower
-end of the range assumes that larger batches take no longer. Paths that cells share (`SharedPaths`)
-are sampled once, and scored once by each PRM. Each cell also takes the time that its first search
-needs for compiling. Loading the models is counted, too; grading and writing are not.
+The wall time of a search is divided among policy, PRM and the rest in the proportion of its
+ledgers. This gives seconds per sampled token and per PRM token. The time of a cell, per question,
+is the sample's number of tokens at these rates, times N / (N of the sample) if the cell's N was not
+measured. The range covers the spread between the questions. Its lower end assumes that batches
+larger than measured take no longer. Paths that cells share (`SharedPaths`) are sampled once, and
+scored once by each PRM. The estimate includes loading the models and the compiling of each cell's
+first search, but not grading and writing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MEASURED_SECONDS = 60.0
 """Seconds of searching that `measure` spends by default; loading comes on top."""
 
 _FIRST_QUESTIONS = 8
-"""Number of questions of a strategy's first search; fewer would show little of their spread."""
+"""Number of questions of a strategy's first search; fewer show little of their spread."""
 
 _CONFIDENCE = 0.95
 
@@ -65,10 +64,7 @@ class Sample:
     startup: float
 
     def affordable(self, ends: float, scale: float = 1.0) -> int:
-        """Number of questions that can be searched twice until `ends`, at `scale` times the cost.
-
-        The cost of a question is its mean wall time in this sample.
-        """
+        """Number of questions that fit in twice until `ends`, at `scale` times the cost."""
         each = scale * self.seconds / len(self.ledgers)
         return int(max(0.0, ends - time.perf_counter()) / (2 * max(each, 1e-6)))
 
@@ -136,15 +132,10 @@ def measure(
     seconds: float = MEASURED_SECONDS,
     report: Callable[[str], None] = lambda title: None,
 ) -> Measurement:
-    """Search some questions of a recipe and estimate the time of all its cells.
+    """Search the first questions of a recipe and estimate the time of all its cells.
 
-    Args:
-        recipe: the recipe.
-        cells: its cells.
-        questions: its questions; the first ones are searched.
-        models: source of its models.
-        seconds: how long to search, without loading; a strategy's first search is never cut short.
-        report: called with the title of each cell that is searched.
+    `seconds` limits the searches without loading; a strategy's first search is never cut short.
+    `report` is called with the title of each cell that is searched.
 
     Raises:
         BadInputError: the models do not fit, or a model or question can't be used.
@@ -168,7 +159,7 @@ def _kinds(cells: Sequence[Cell]) -> list[list[Cell]]:
     """The cells to measure: one list per strategy, smallest N first, and one for each further PRM.
 
     A strategy is measured with its first PRM, and a further PRM with the first strategy that reads
-    scores. PRMs come in the order of the cells, so that each is loaded once.
+    scores. The order of PRMs is that of the cells, so that each is loaded once.
     """
     kinds: list[list[Cell]] = []
     strategies: set[str] = set()
@@ -208,7 +199,7 @@ class _Searches:
     def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
         """A sample of the first of the cells, and of the others while the seconds last.
 
-        The models are loaded first, which does not count towards the seconds.
+        Loading the models comes first and does not count.
         """
         self._models.policy(self._recipe.policy)
         if cells[0].prm is not None:
@@ -238,7 +229,6 @@ class _Searches:
         return samples
 
     def _search(self, cell: Cell, number: int) -> Sample:
-        """Search the first questions; compilation counts as startup."""
         results: list[SearchResult] = []
         times = WallTimes()
         runner = LocalRunner(self._recipe, [cell], self._models, self._grader, times)

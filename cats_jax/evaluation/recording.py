@@ -20,7 +20,7 @@ from .wall_times import WallTimes
 class Observer(Protocol):
     """Follows an evaluation, for progress bars.
 
-    Several cells may be open at once, see `runners.CellRunner`; the title identifies a cell.
+    Several cells may be open at once, see `runners.CellRunner`; titles tell them apart.
     """
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
@@ -45,7 +45,6 @@ class Recorder:
         observers: Sequence[Observer],
         times: WallTimes,
     ) -> None:
-        """Store the arguments; `with_trees` says whether the cell's trees are written."""
         self._cell = cell
         self._questions = questions
         self._grader = grader

@@ -1,8 +1,8 @@
 """Whole searches over a step bank inside compiled JAX code, in seconds instead of minutes.
 
-Replays are for choices on validation questions, for ablations, and for the upper bound of an
-oracle. They read recorded steps of the real policy with the real PRMs' scores. The tokens charged
-are those of a search that runs alone over the Hugging Face bridge.
+Replays serve choices on validation questions, ablations, and the upper bound of an oracle. They
+read recorded steps of the real policy and scores of the real PRMs. Tokens are charged as in a
+search that runs alone over the Hugging Face bridge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .evaluate import Evaluation
 from .wall_times import WallTimes
 
 _BLOCK = 64
-"""Questions searched in one batch, enough to fill the arrays and few enough to end together."""
+"""Questions searched in one batch: they fill the arrays and end at about the same time."""
 
 
 class Replayed(NamedTuple):
@@ -121,7 +121,7 @@ class ReplayRunner:
 
     A result has the costs in candidates and tokens and one decision per action taken, but no tree
     and no seconds. Its answer is the gold answer if the search was right, otherwise None. It has
-    one path, with the gold answer, if some finished path was right; otherwise it has no path.
+    one path, with the gold answer, if some finished path was right, otherwise none.
     """
 
     def __init__(self, bank: LoadedBank) -> None:
@@ -231,12 +231,9 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
 def allocation_oracle(config: search.cats.CatsConfig, *, sample: int, stop: int) -> search.Strategy:
     """A CATS strategy that allocates by the bank's true values and ranks by the PRM's scores.
 
-    A node samples more if it can lead to a right answer by the bank's value, but the child that the
-    PRM ranks first cannot. The strategy's params are the bank.
-
-    Args:
-        config: settings of the CATS search.
-        sample, stop: rows of the action table of `config` for sampling more and for stopping.
+    A node samples more if the bank says that it can lead to a right answer, but not through the
+    child that the PRM ranks first. The strategy's params are the bank. `sample` and `stop` are the
+    rows of the action table of `config` for sampling more and for stopping.
     """
     path_score = search.aggregations.aggregation(config.path_score)
 
@@ -344,8 +341,8 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
     """An evaluation on a step bank of its models, and the runner that replays it.
 
     Raises:
-        BadInputError: the bank is of other models, or the recipe has limits that a replay lacks,
-            or a strategy that reads the certainty of paths or vectors of steps, or texts.
+        BadInputError: the bank is of other models or another `max_depth`; or a replay lacks what
+            the recipe has: limits, or strategies that read texts, path certainties or step vectors.
     """
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}

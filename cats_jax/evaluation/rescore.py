@@ -1,10 +1,10 @@
 """Rescoring: another aggregation, vote, PRM or grader on saved trees, without sampling.
 
-Rows are rescored only if the result equals that of a run with the other setting; all other rows are
-left out. The grader can change for every strategy. The vote can change for strategies with an
-option `vote` whose answer rule reads neither path weights nor calibrated scores. The aggregation or
-the PRM can change only for strategies that read scores and keep all paths (best-of-N, plain or
-weighted): in other strategies, scores decide which paths are kept.
+Rows are rescored only if the result equals that of a run with the other setting; all others are
+left out. The grader can change for every strategy that does not compare answers. The vote can
+change for strategies with an option `vote` whose answer rule reads neither path weights nor
+calibrated scores. The aggregation or the PRM can change only for strategies that read scores and
+keep all paths (best-of-N, plain or weighted): in others, scores decide which paths are kept.
 """
 
 from __future__ import annotations
@@ -88,13 +88,11 @@ def rescore(
 ) -> Rescored:
     """Rescore a run's trees and write the rows to a new run folder.
 
-    `grader` extracts the answers again, compares them for the vote, and grades the chosen one.
-
     Args:
         run: the run to rescore, as read.
         folder: folder of the new run; must differ from the old run's.
         change: the settings that change.
-        grader: extracts answers and decides which are the same.
+        grader: extracts the answers again, compares them for the vote, and grades the chosen one.
         scorer: the PRM of `change.prm`, loaded.
         fingerprint: name and digests of that PRM, for the manifest.
         grader_name: name of the grader, for the manifest.
@@ -203,12 +201,8 @@ def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> No
 
     The result is exact for strategies whose search does not depend on scores, if the PRM can read
     all paths. Paths that it can't read are dropped; a search would have dropped them earlier and
-    given the following samples other seeds.
-
-    Args:
-        result: the search; it is changed.
-        scorer: the new PRM.
-        at_endpoint: whether the old PRM was behind a chat endpoint, so that its FLOPs count as 0.
+    given the following samples other seeds. `at_endpoint`: the old PRM was behind a chat endpoint,
+    so its FLOPs count as 0.
 
     Raises:
         BadInputError: the old PRM's FLOPs or scores are not known.
@@ -284,7 +278,7 @@ def _path_to(result: SearchResult, node: int) -> Path:
 def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGrader) -> None:
     """Extract the answers again, aggregate the scores and choose among the finished paths.
 
-    Without a method the chosen path and the path scores stay as they were.
+    Without a method, chosen path and path scores stay as they were.
     """
     tree = SearchTree(result.question, grader)
     if not result.paths:
@@ -358,7 +352,7 @@ def _new_prm(row: Row, change: Change) -> str | None:
 def _manifest(
     run: Run, change: Change, grader_name: str, fingerprint: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The run's manifest with the change, without guarantees, which changed rows do not have."""
+    """The run's manifest with the change, without guarantees: they do not hold for changed rows."""
     old = run.manifest["config"]
     labels = [str(entry["label"]) for entry in old["strategies"]]
     config = {

@@ -31,8 +31,8 @@ class CellRunner(Protocol):
     ) -> None:
         """Search all questions; `on_result` gets each result as it ends, one at a time.
 
-        A runner with workers may return as soon as one of them has nothing to do, and gives the
-        other results to `on_result` during later calls.
+        A runner with workers may return as soon as one of them is idle; later calls then pass the
+        other results to `on_result`.
         """
         ...
 

@@ -1,12 +1,12 @@
 """Whole paths shared between cells: sampled once, and scored once by each PRM.
 
 Majority and best-of-N at any N and with any PRM read the first N paths of one pool, because seeds
-derive from run seed, question, step and row. The cell with the largest N is searched first and its
-samples and scores are stored. The other cells run the same driver with a policy and a PRM that
-answer from the store. A row's ledger holds the cost of the row if it ran alone, because bridges
-report the additional cost of each sample over the samples before it.
+derive from run seed, question, step and row. The cell with the largest N is searched first, and its
+samples and scores are stored. For the other cells, policy and PRM answer from the store. A row's
+ledger has the cost of the row alone, because bridges report the additional cost of each sample over
+the samples before it.
 
-The store is a temporary file; only the samples and scores of questions in flight are in memory.
+Only the samples and scores of questions in flight are in memory.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from .cells import Cell
 class SharedPaths:
     """Store of samples and scores by pool, PRM and question.
 
-    The store is a temporary SQLite file, private to this process and removed with it. Samples that
-    are not stored because the disk is full are sampled again.
+    It is a temporary SQLite file, private to this process and removed with it. On a full disk,
+    samples are not stored; they are sampled again.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,9 @@ class SharedPaths:
     def share(
         self, cell: Cell, policy: StepGenerator, scorer: StepScorer | None
     ) -> tuple[StepGenerator, StepScorer | None, Callable[[SearchResult], None]]:
-        """Wrap policy and PRM for one cell, so that they answer from the store where they can.
+        """Wrap policy and PRM for a cell with a pool; they answer from the store where they can.
 
-        Args:
-            cell: a cell whose `pool` is not None.
-            policy, scorer: called for samples and scores that are not stored.
+        They are called for samples and scores that are not stored.
 
         Returns:
             The wrapped policy, the wrapped PRM (None if `scorer` is None), and a function to call
@@ -100,11 +98,8 @@ class SharedPaths:
     ) -> tuple[StepScorer, Callable[[Question, bool], None]]:
         """Wrap a PRM that scores recorded paths, so that it answers from the store where it can.
 
-        Args:
-            pool: name of the pool whose first `num_paths` paths are scored.
-            prm: label of the PRM.
-            num_paths: N.
-            scorer: called for scores that are not stored.
+        The paths are the first `num_paths` of `pool`, and `prm` is the PRM's label. The PRM is
+        called for scores that are not stored.
 
         Returns:
             The wrapped PRM, and a function to call when a question ends, with the question and

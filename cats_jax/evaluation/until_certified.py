@@ -1,8 +1,8 @@
 """Evaluation until a claim on an accuracy is settled, by e-processes; see `theory.sequential`.
 
 The order of the questions depends on the seed and on their ids alone. Questions are searched in
-batches of fixed sizes, and the claim is tested after each question in that order. A run that was
-killed and resumed therefore gets the same rows and the same decision.
+batches of fixed sizes, and the claim is tested after each question in that order. So a run that was
+killed and resumed gets the same rows and the same decision.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .cells import Cell
 
 FIRST_BATCH = 32
 """Number of questions of each of the first batches. A later batch has a quarter of the number of
-questions before it, so that engines are busy and at most a fifth of all questions is searched after
-the decision."""
+questions before it: engines are busy, and at most a fifth of all questions is searched after the
+decision."""
 
 NOTE = (
     "the run ends when its own results settle a claim: its certificate allows for that, and the "
@@ -47,11 +47,7 @@ class AccuracyClaim:
     against: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the two numbers.
-
-        Raises:
-            BadInputError: one of them is not between 0 and 1.
-        """
+        """Raise BadInputError if `target` or `delta` is not between 0 and 1."""
         for option, value in (("--until-certified", self.target), ("--delta", self.delta)):
             if not 0 < value < 1:
                 raise BadInputError(f"{option}={value:g}: must be between 0 and 1, such as 0.05")
@@ -78,8 +74,8 @@ class AccuracyClaim:
     def value(self, rows: Sequence[Row]) -> float:
         """The value in [0, 1] of a question, from its rows of all cells.
 
-        It is the share of right answers over the seeds. With `against` the loss D, the other
-        strategy's share minus this one's, enters as (1 - D) / 2.
+        It is the share of right answers over the seeds. With `against`, it is (1 - D) / 2 of the
+        loss D, the other strategy's share minus this one's.
         """
         mine = [row.correct for row in rows if not self.is_other(row, rows)]
         other = [row.correct for row in rows if self.is_other(row, rows)]
@@ -104,8 +100,8 @@ class AccuracyClaim:
         """Refuse a claim that no answers could certify, before a model is loaded.
 
         Raises:
-            BadInputError: the cells are not those of one configuration and of the one that it is
-                compared with, or there are too few questions.
+            BadInputError: the cells are not those of one configuration and the one compared with,
+                or there are too few questions.
         """
         labels = [cell.spec.label for cell in cells]
         if self.against is not None and self.against not in labels:
@@ -136,9 +132,7 @@ class AccuracyClaim:
 class UntilCertified:
     """Batches of questions until a claim is settled; a `recording.Observer` of all cells.
 
-    Args:
-        claim: the claim.
-        seed: the run seed, which fixes the order of the questions.
+    The run seed, `seed`, fixes the order of the questions.
     """
 
     def __init__(self, claim: AccuracyClaim, seed: int) -> None:
@@ -157,8 +151,8 @@ class UntilCertified:
     def batches(self, questions: Sequence[Question]) -> Iterator[list[Question]]:
         """The questions, batch by batch, up to the one that settles the claim.
 
-        All cells must have searched a batch before the next one is taken. Questions that have rows
-        of an earlier start are in their batches, too.
+        All cells must have searched a batch before the next one is taken. Batches include the
+        questions that have rows of an earlier start.
         """
         ordered = in_order(questions, self._seed)
         done = 0

@@ -20,8 +20,8 @@ class WallTimes:
         writing: compressing and writing rows and trees, in a separate thread.
         parts: seconds by part of the searches (`Searcher.timings`).
         total: the whole of `evaluate`.
-        recomputed: tokens that policy and PRM on transformers computed again because their keys
-            and values did not fit into `kv_cache_gib`; no ledger counts them.
+        recomputed: tokens that policy and PRM on transformers computed again because their keys and
+            values did not fit into `kv_cache_gib`; no ledger counts them.
         workers: number of processes that searched for this one; 0: this process searched.
     """
 

@@ -1,7 +1,4 @@
-"""The grader of answers that are integers in a box.
-
-Text written by a language model is untrusted. It is only scanned and compared here, never run.
-"""
+"""The grader of answers that are integers in a box; untrusted text is only scanned and compared."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from .boxes import extract_boxed
 from .thinking import without_thinking
 
 _MAX_INTEGER_DIGITS = 100
-"""Longer digit strings are compared as text, because their conversion takes quadratic time."""
+"""Longer digit strings are compared as text, because converting them takes quadratic time."""
 
 
 class BoxedIntegerGrader:

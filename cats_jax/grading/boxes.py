@@ -33,10 +33,7 @@ class _Box(NamedTuple):
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""Content of the last closed `\boxed{...}`, nested braces included, or None.
-
-    An unclosed `\boxed{` is not an answer. The scan is linear in the length of the text.
-    """
+    r"""Content of the last closed `\boxed{...}`, nested braces included, or None; linear time."""
     box = _last_before(text, list(_BOX.finditer(text)), len(text))
     return box.content if box else None
 
@@ -44,8 +41,8 @@ def extract_boxed(text: str) -> str | None:
 def boxed_answer(text: str) -> str | None:
     r"""The answer in the last boxes of a text, or None.
 
-    Boxes that stand in one list, such as `\boxed{4}, \boxed{6} and \boxed{10}`, are one answer of
-    several items.
+    Boxes in one list, such as `\boxed{4}, \boxed{6} and \boxed{10}`, are one answer of several
+    items.
     """
     openings = list(_BOX.finditer(text))
     box = _last_before(text, openings, len(text))

@@ -105,9 +105,9 @@ _ENDS = ".,;:"
 
 
 def canonical(answer: str) -> str:
-    r"""The canonical spelling of an answer; "" if nothing remains.
+    r"""The canonical spelling of an answer, "" if nothing remains; idempotent.
 
-    The function is idempotent. The caller bounds the length of the text.
+    The caller bounds the length of the text.
     """
     text = _plain_characters(answer)
     # A round may uncover something that the next round can remove: `$5\text{ cm}.$`
@@ -176,8 +176,8 @@ def _plain_characters(text: str) -> str:
             parts.append(_plain_character(character))
     parts.append(f"^{{{raised.translate(_RAISED)}}}" if raised else "")
     parts.append(f"_{{{lowered.translate(_LOWERED)}}}" if lowered else "")
-    # Normalising may create one of `_SYMBOLS`: from another symbol, such as a micro sign, or from
-    # parts, such as an equals sign and a stroke through it.
+    # Normalising may create one of `_SYMBOLS`, for example from a micro sign, or from an equals
+    # sign and a stroke through it.
     return "".join(map(_plain_character, unicodedata.normalize("NFKC", "".join(parts))))
 
 

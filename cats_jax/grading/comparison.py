@@ -1,12 +1,12 @@
 r"""Comparison of two answers: structure by their brackets, formulas by their exact values.
 
-The comparison runs in a worker process only (`worker`), where a hang or a lack of memory ends only
-that process. latex2sympy's grammar parses the text; the text is never evaluated as Python.
+The comparison runs in a worker process only (`worker`), so that a hang or a lack of memory ends
+only that process. latex2sympy's grammar parses the text, which is never evaluated as Python.
 
-Formulas are compared by `exact_values`, without any rounding. If it does not know the values,
-sympy's rules may prove an equality. Relations and sets are compared by math-verify, which takes
-close numbers for equal. Here, such answers differ if a number of one answer is close to numbers of
-the other, but equal to none of them. Other rules that are stricter than math-verify's:
+`exact_values` compares formulas without any rounding. If it does not know the values, sympy's rules
+may prove an equality. math-verify compares relations and sets, and takes close numbers for equal.
+Here, such answers differ if a number of one answer is close to numbers of the other, but equal to
+none of them. Other rules that are stricter than math-verify's:
 
 - equality is symmetric, and `x` and `X` differ;
 - brackets count: a point or an interval is not a list, and (1,2) is not [1,2];
@@ -63,8 +63,7 @@ class Comparison:
     Attributes:
         equal: whether the answers are the same.
         values: for each answer, its value at one fixed choice of its variables, or None if no value
-            is known. Equal formulas have equal values, so a vote need not compare answers whose
-            values differ.
+            is known. Answers whose values differ are not equal, so a vote need not compare them.
     """
 
     equal: bool
@@ -72,10 +71,10 @@ class Comparison:
 
 
 def compare(first: str, second: str, tolerance: float | None = None) -> Comparison:
-    """Compare two canonical texts.
+    """Compare two canonical texts; the relation is symmetric.
 
     Args:
-        first, second: canonical texts; the relation is symmetric.
+        first, second: canonical texts.
         tolerance: largest absolute difference at which two numbers count as equal, as given by the
             data set. It applies if one of them is written in digits. None requires exact equality.
 
@@ -261,8 +260,7 @@ def _with_imaginary_unit(parsed: Any) -> Any:
 def _verified(first: str, second: str) -> bool:
     """Whether relations, intervals or sets are equal by math-verify, and no number is merely close.
 
-    The call sets no limit of time: math-verify's limit is a signal, which works in a main thread
-    only.
+    Without a limit of time: math-verify's is a signal, which works in a main thread only.
     """
     one: Any = parse(first, evaluate=True)
     two: Any = parse(second, evaluate=True)
@@ -273,10 +271,7 @@ def _verified(first: str, second: str) -> bool:
 
 
 def _nearly(one: Any, two: Any) -> bool:
-    """Whether a number of one answer is close to numbers of the other, but equal to none of them.
-
-    math-verify takes such numbers for equal.
-    """
+    """Whether a number is close to numbers of the other answer, but equal to none of them."""
     ones, twos = _constants(one), _constants(two)
     return any(
         any(_close(number, other) for other in others)

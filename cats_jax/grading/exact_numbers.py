@@ -1,8 +1,8 @@
 r"""Exact arithmetic: rationals, and numbers made of them by roots, roots of unity and constants.
 
 A rational is a `Fraction`. Any other number is a `Node`: intervals that hold it at every precision,
-and a separation bound. An interval without zero shows that a number is not zero. An interval that
-lies below the bound shows that it is zero. So both decisions are exact.
+and a separation bound. An interval without zero shows that a number is not zero. An interval below
+the bound shows that it is zero. Both decisions are exact.
 
 The bound is that of Burnikel, Funke, Mehlhorn, Schirra and Schmitt, "A separation bound for real
 algebraic expressions" (Algorithmica 55, 2009): a number U / L of two algebraic integers whose
@@ -53,8 +53,7 @@ class Node:
     """A number that is not known to be rational.
 
     Attributes:
-        enclose: function that returns an interval that holds the number, at the current precision
-            of `mpmath.iv`.
+        enclose: returns an interval that holds the number, at the current precision of `mpmath.iv`.
         upper, lower: logarithms to base 2 of the bounds u and l. They are infinite for a
             transcendental number, which may be proven to differ from zero, but never to be zero.
         roots: generators of a field that holds the number, with the degree that each one adds.
@@ -193,10 +192,7 @@ def integer_power(base: Number, exponent: int) -> Number:
 def root(number: Number, degree: int, identity: Any) -> Number:
     """The root as answers mean it: negative for odd roots of negative numbers, else principal.
 
-    Args:
-        number: the radicand.
-        degree: at least 2.
-        identity: equal for radicands that are known to be equal.
+    `degree` is at least 2. `identity` is equal for radicands that are known to be equal.
     """
     if degree > _MAX_DEGREE:
         raise UndecidedError("a root of high degree")

@@ -1,8 +1,8 @@
 r"""Whether two formulas have the same value, decided exactly.
 
-A formula is a tree of sympy as the grammar parsed it, without any evaluation by sympy. Here it is
+A formula is a tree of sympy as the grammar parsed it, without any evaluation by sympy. It is
 evaluated at points, at which each variable is a rational number. At each point the difference of
-two formulas is an exact number (`exact_numbers`). Whether it is zero is decided without rounding.
+two formulas is an exact number (`exact_numbers`), so that zero is decided without rounding.
 
 Constants such as pi, e, ln 2 or sin 1 are treated in two ways:
 
@@ -182,17 +182,14 @@ def _in_exponents(formula: Any) -> set[Any]:
 class Evaluation:
     """Exact values of formulas at one point.
 
-    Args:
-        point: value of each variable.
-        shift: 0 for the constants' true values. With another shift, constants are rational numbers
-            close to these values, different ones for each shift.
+    With `shift` 0, constants have their true values. Otherwise they are rational numbers close to
+    these, different ones for each shift.
 
     Attributes:
         has_constants: whether a value depended on a constant.
     """
 
     def __init__(self, point: Point, shift: int = 0) -> None:
-        """Start without values."""
         self._point = dict(point)
         self._shift = shift
         self._seen: dict[Any, Number] = {}

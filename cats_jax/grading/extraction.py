@@ -61,11 +61,10 @@ _CALCULATION = re.compile(
 
 
 def final_answer(text: str) -> str | None:
-    r"""The answer that a text marks as final, or None.
+    r"""The answer that a text marks as final, or None; in linear time.
 
     Closed boxes take precedence over the last "final answer is ...", which takes precedence over
-    the last line of the form `#### 42`. Thinking between tags is ignored. The time is linear in the
-    length of the text.
+    the last line of the form `#### 42`. Thinking between tags is ignored.
     """
     return _final(without_thinking([text]))
 
@@ -73,9 +72,9 @@ def final_answer(text: str) -> str | None:
 def given_answer(text: str) -> str | None:
     """The answer of a text that is a whole solution or a bare answer, or None.
 
-    The result is the first of these that exists: the result of `final_answer`; the last "answer is
-    ..."; the text itself, if it is one line of at most `MAX_BARE_CHARS` characters; the last line,
-    if it is a number or a formula without words.
+    The first of these that exists: the result of `final_answer`; the last "answer is ..."; the text
+    itself, if it is one line of at most `MAX_BARE_CHARS` characters; the last line, if it is a
+    number or a formula without words.
     """
     text = without_thinking([text])
     found = _final(text) or _announced(text, _ANSWER)

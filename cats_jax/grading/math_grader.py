@@ -21,9 +21,8 @@ MAX_ANSWER_CHARS = 2000
 """Longer answers are the same only if their texts are equal."""
 
 MAX_DEPTH = 50
-"""Answers with deeper nested brackets are not compared, because parsing takes exponential time.
-
-They count as the same only if their spellings or their numbers are equal.
+"""Deeper nested brackets take exponential time to parse: such answers are the same only if their
+spellings or their numbers are equal.
 """
 
 _MEMORY = 1 << 14
@@ -49,12 +48,12 @@ class Grade:
 class MathGrader:
     """Grader of mathematical answers in LaTeX or plain text, with hard limits on every comparison.
 
-    Texts are first brought to one spelling, and plain numbers are compared exactly. All other
-    answers are parsed in worker processes by math-verify, with the stricter rules of `comparison`.
-    A text is never run as code, and its comparison can cost no more than the limits.
+    Texts are brought to one spelling, and plain numbers are compared exactly. Worker processes
+    compare all other answers by the rules of `comparison`. A text is never run as code, and its
+    comparison costs no more than the limits.
 
-    One object may be used from many threads; a copy sent to another process has workers of its own.
-    The workers end with `close` or with the process.
+    Several threads may use one object; a copy in another process has workers of its own. The
+    workers end with `close` or with the process.
     """
 
     def __init__(self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 1024) -> None:

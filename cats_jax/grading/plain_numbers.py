@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_DIGITS = 1000
-"""Longest text that is read as a number. Python refuses some longer numbers, and others are
-slow."""
+"""Longest text that is read as a number: longer ones are slow, or Python refuses them."""
 
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _DECIMAL = re.compile(rf"([+-]?)({_UNSIGNED})")

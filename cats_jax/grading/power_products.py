@@ -1,7 +1,7 @@
 r"""Sums of numbers that are too long to be written out, such as 2^(10^9) - 1, in factors.
 
-A term is a product of powers. The ratio of two terms of a sum is often short, as that of 2^(10^9)
-and 4^(5*10^8). So terms whose ratios can be computed are added up.
+A term is a product of powers. Terms whose ratio can be computed are added up: it is often short, as
+that of 2^(10^9) and 4^(5*10^8).
 """
 
 from __future__ import annotations

@@ -10,11 +10,8 @@ from .plain_numbers import plain_number
 _OPENING, _CLOSING = "([{", ")]}"
 
 Kind = Literal["one", "list", "()", "[]", "(]", "[)"]
-"""Structure of an answer.
-
-"one" is a single answer, "list" several answers in any order, and the others are a tuple or an
-interval with these brackets.
-"""
+"""Structure of an answer: one answer ("one"), several in any order ("list"), or a tuple or an
+interval with these brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def _list(items: list[str]) -> Structure:
 def _split(text: str, *, separators: bool = False) -> list[str]:
     """Parts between the commas and semicolons that no bracket encloses.
 
-    With `separators`, a part between semicolons is not divided if it is a number such as 1,234.
+    With `separators`, a number such as 1,234 between semicolons is one part.
     """
     parts = _between(text, ";")
     if separators and len(parts) > 1:

@@ -27,10 +27,7 @@ _TAG = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair), re.
 
 
 def without_thinking(steps: Iterable[str]) -> str:
-    """The last of several steps without the thinking in it; "" if there is no step.
-
-    See `outside_thinking`.
-    """
+    """The last of several steps as by `outside_thinking`; "" if there is no step."""
     outside = outside_thinking(steps)
     return outside[-1][0] if outside else ""
 
@@ -43,10 +40,9 @@ def answer_text(steps: Iterable[str]) -> str:
 def outside_thinking(steps: Iterable[str]) -> list[tuple[str, bool]]:
     """Several steps without the thinking in them.
 
-    A thought may begin in one step and end in another. It ends at the closing tag that belongs to
-    its opening tag; other tags in it are part of it. An unclosed thought ends with the text. If a
-    closing tag has no opening tag, the prompt opened the thought, and all text of the step before
-    the tag is part of it.
+    A thought may begin in one step and end in another. It ends at the closing tag of its opening
+    tag, or with the text; other tags in it are part of it. A closing tag without an opening tag
+    ends a thought that the prompt opened: all text of the step before the tag is part of it.
 
     Returns:
         For each step its text outside of thoughts, and whether it ends within a thought.

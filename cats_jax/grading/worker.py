@@ -1,8 +1,8 @@
 """A process that compares answers: one JSON line in, one JSON line out, within hard limits.
 
-`workers` starts the process. The kernel ends it at its limit of CPU time, and it can neither write
-a file nor grow beyond its limit of memory. sympy's own parser evaluates Python; it is replaced by a
-parser of numbers alone, which latex2sympy calls for every number in a formula.
+`workers` starts the process. The kernel ends it at its limit of CPU time. It can neither write a
+file nor exceed its limit of memory. sympy's own parser evaluates Python; a parser of numbers alone,
+which latex2sympy calls for every number in a formula, replaces it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A pool of processes that compare answers, each killed and replaced when it breaks a limit.
 
-The processes run a program of their own (`worker`). They are not forks, because a fork of a process
-that runs JAX may deadlock. They are not made by `multiprocessing`, because it would run the user's
-main module again. The pool works from any thread, in notebooks, in Ray actors and under asyncio. A
-worker ends when its owner dies, because its standard input is closed.
+The processes run a program of their own (`worker`). A fork of a process that runs JAX may deadlock,
+and `multiprocessing` would run the user's main module again. The pool works from any thread, in
+notebooks, in Ray actors and under asyncio. A worker ends when its owner dies, because its standard
+input is closed.
 """
 
 from __future__ import annotations
@@ -46,13 +46,7 @@ class _OutOfMemory(WorkerFailure):
 
 
 class WorkerPool:
-    """Worker processes, started when they are first needed.
-
-    Args:
-        workers: largest number of processes at a time.
-        seconds: limit of CPU time for one request, in seconds.
-        memory_mb: limit of the address space of a process, in MiB.
-    """
+    """Worker processes, started when they are first needed, with the limits of `MathGrader`."""
 
     def __init__(self, workers: int, seconds: float, memory_mb: int) -> None:
         self._workers = workers
@@ -94,7 +88,7 @@ class WorkerPool:
 
     def _idle_workers(self) -> queue.LifoQueue[_Worker]:
         with self._lock:
-            # A forked child has its parent's pipes, but must not talk on them.
+            # A forked child has its parent's pipes, but must not write to them.
             if self._owner != os.getpid():
                 self._all = [_Worker(self._seconds, self._memory_mb) for _ in range(self._workers)]
                 # The worker used last is used again first, so that no more are started than needed.

@@ -15,15 +15,12 @@ def answer_score(result: SearchResult) -> float | None:
 
 
 def decided(result: SearchResult, threshold: float | None) -> SearchResult:
-    """The result, without its answer if the answer's score is below a threshold.
+    """The result, without its answer if the answer's score is below `threshold`, in [0, 1].
 
-    Args:
-        result: result of a search.
-        threshold: lowest score of an answer that is given, in [0, 1]; None gives all answers.
+    The threshold None gives all answers.
 
     Returns:
-        The result itself, or a copy without answer and chosen path. The copy has the status
-        `no_answer`, and its reason states that the search abstains.
+        The result itself, or a copy without answer and chosen path, with the status `no_answer`.
     """
     if threshold is None or result.answer is None:
         return result

@@ -1,4 +1,4 @@
-"""Charges the costs of model calls and the time of a tick to ledgers and timings."""
+"""Charges the costs of model calls and the time of ticks to ledgers and timings."""
 
 from __future__ import annotations
 
@@ -48,12 +48,8 @@ def charge_comparison(
 ) -> None:
     """Charge a question for one round of comparisons.
 
-    Args:
-        ledger: ledger of the question.
-        replies: usage and seconds of each reply of the judge.
-        choices: choice of each comparison, or None.
-        num_parameters: number of the judge's parameters.
-        by_prm: whether the judge is the PRM, not the policy.
+    A choice is None if it can't be read. `num_parameters` is the number of the judge's parameters.
+    `by_prm`: the judge is the PRM, not the policy.
     """
     charge = _charge_prm if by_prm else _charge_policy
     for usage, seconds in replies:
@@ -112,7 +108,6 @@ class Accounts:
     """
 
     def __init__(self, timings: Timings, policy: StepGenerator, scorer: StepScorer | None) -> None:
-        """Start without a tick."""
         self._timings = timings
         self._concurrent = {
             "policy": facts_of(policy).concurrent,
@@ -130,8 +125,7 @@ class Accounts:
     def end_tick(self, busy: Stopwatch, slots: Sequence[Slot]) -> None:
         """Charge the open questions, `slots`, equal shares of a tick's core and remaining time.
 
-        If the tick compiled a program, its core took seconds instead of milliseconds. No question
-        is then charged for the core.
+        A tick that compiled a program charges no core time: its core took seconds.
         """
         wall, compiled = busy.wall(), busy.compiled()
         core = busy.seconds("core")

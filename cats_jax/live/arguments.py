@@ -30,8 +30,7 @@ def as_method(strategy: Any, params: Any = ()) -> SearchMethod:
     """The search method made of a strategy and its parameters; a method is returned as it is.
 
     Raises:
-        BadInputError: it is neither a strategy nor a method, or it is a method and `params` are
-            other parameters than its own.
+        BadInputError: it is neither a strategy nor a method, or a method gets other parameters.
     """
     if isinstance(strategy, SearchMethod):
         if params is not strategy.params and params != ():
@@ -91,8 +90,7 @@ def fitting_strategy(
     """The strategy as it searches with these models: an outcome model scores finished answers only.
 
     Raises:
-        BadInputError: the strategy reads something that the models can't report, or keeps more
-            paths than `num_candidates`.
+        BadInputError: the strategy reads something that the models can't report, or K > N.
     """
     if strategy.uses_scores and scorer is None:
         raise BadInputError(
@@ -155,13 +153,7 @@ def missing_vectors(label: str) -> str:
 
 
 def check_outcome_model(strategy: search.Strategy, label: str, model: str) -> None:
-    """Raise BadInputError if a strategy needs scores that an outcome model can't give.
-
-    Args:
-        strategy: the strategy.
-        label: its name in the message.
-        model: name of a scorer that reads finished answers only.
-    """
+    """Raise BadInputError if a strategy reads scores that `model`, an outcome model, can't give."""
     if strategy.uses_scores and strategy.needs_step_scores:
         raise BadInputError(
             f"strategy {label!r} reads scores of unfinished paths, and {model!r} is an outcome "

@@ -2,24 +2,23 @@
 
 Zhang et al.: "BoostStep: Boosting mathematical capability of Large Language Models via improved
 single-step reasoning" (2025), arXiv:2501.03226, and `reasoning.py` in the authors' code,
-beichenzbc/BoostStep at 8544d31. The policy first tries the step without an example. The example
-step that is most like this first try, if its similarity reaches a threshold, goes into the prompt
-with its whole problem. The policy then writes the step anew; the first try is not shown to it.
+beichenzbc/BoostStep at 8544d31. The policy first writes the step without an example (the first
+try). The example step that is most like the first try, if its similarity reaches a threshold, goes
+into the prompt with its whole problem. The policy then writes the step anew, without the first try.
 
-Here it is a policy that wraps another one, so that it works with all strategies that sample steps
-and with every engine that samples single steps. These things differ from the authors' code:
+`BoostStep` wraps a policy, so it works with every strategy and engine that samples single steps.
+It differs from the authors' code:
 
-- The authors sample greedily. Here a step and its first try are sampled as the strategy asks, and
+- The authors sample greedily. Here the strategy sets the sampling of a step and its first try, and
   every candidate has a first try of its own.
 - If no example is similar enough, the first try is the step. The authors' code samples again with
   the same prompt, which at temperature 0 gives the same step.
-- The wording of the prompt is ours. The earlier steps stand in the policy's turn, where the authors
-  have them in a user's message, and the options of a multiple-choice question are part of its text.
+- The wording of the prompt is ours. The earlier steps stand in the policy's turn (the authors: in
+  a user's message), and the options of a multiple-choice question are part of its text.
 - Each step of an example has a line of its own.
-- The rest of an answer as one step, after the largest number of steps, is written without an
-  example. The authors' code then drops the steps and asks for a whole answer. It does so, too, if a
-  step repeats an earlier one; here nothing is done about that.
-- Where the prompt with the example does not fit the policy's context, the first try is the step.
+- At the largest number of steps, the rest of the answer is one step without an example. There, and
+  after a repeated step, the authors' code drops the steps and samples a whole answer.
+- If the prompt with the example does not fit the policy's context, the first try is the step.
 """
 
 from __future__ import annotations

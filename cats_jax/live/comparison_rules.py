@@ -1,9 +1,9 @@
 """From the judge's choices to one answer: tournaments, and the Enhanced Borda Count.
 
 A rule is a generator. It yields a round of matches, gets the choice of each match, and returns the
-winner. A contender is a number from 0. A match shows some contenders in an order; its choice is a
-place in this order, or None if the judge's reply can't be read. `vote` chooses among contenders
-without the judge.
+winner. A contender is a number from 0. A match shows contenders in an order. Its choice is a place
+in this order, or None if the reply can't be read. `vote` chooses among contenders without the
+judge.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def rounds_of(comparison: search.comparison.Comparison, num: int, vote: Vote) ->
 
 
 def most_matches(comparison: search.comparison.Comparison, num: int) -> int:
-    """Most matches that `num` contenders have at once: those of the first round.
+    """Most matches that `num` contenders have at once.
 
-    Comparisons that give `scores` are not made in rounds: all pairs may meet at once.
+    These are the matches of the first round, or all pairs if the comparison gives `scores`.
     """
     if comparison.rule != "borda":
         return sum(size > 1 for size in window_sizes(num, comparison.most_shown(num)))
@@ -40,7 +40,7 @@ def most_matches(comparison: search.comparison.Comparison, num: int) -> int:
 
 
 def tournament(num: int, window: int, vote: Vote) -> Rounds:
-    """Windows of contenders, whose winners meet again; an unread match is won by `vote`."""
+    """Windows of contenders, whose winners meet again; `vote` decides an unread match."""
     left = list(range(num))
     while len(left) > 1:
         places = iter(left)
@@ -73,8 +73,9 @@ def enhanced_borda(num: int, vote: Vote) -> Rounds:
 def borda_keys(num: int, choices: Mapping[tuple[int, int], int | None]) -> list[tuple[int, int]]:
     """The Enhanced Borda Count of each contender; a better one has a larger key.
 
-    A key is the number of contenders that one beats, directly or indirectly; then the number of
-    those with an equal number than which it is better.
+    A key has two numbers. The first is how many contenders this one beats, directly or indirectly.
+    The second is how many contenders with an equal first number are worse in their two matches; an
+    unread match is a draw.
 
     Args:
         num: number of contenders.

@@ -1,12 +1,10 @@
 """Comparisons at the end of searches: a language model chooses among their finished answers.
 
-A strategy with `search.Strategy.comparison` ends with a comparison. The judge, by default the
-policy, gets the prompt of a `ComparisonPrompt` in place of a question, so no policy needs code of
-its own for comparisons. `comparison_rules` says which answers meet, and `cats_jax.specs.comparing`
-how they are shown and how the choice is read.
+The judge, by default the policy, gets the prompt of a `ComparisonPrompt` in place of a question, so
+policies need no code for comparisons. `comparison_rules` says which answers meet, and
+`cats_jax.specs.comparing` how they are shown and how the choice is read.
 
-A choice is a function of the texts alone: order and seeds derive from them. It does not depend on
-the run seed, on the order of sampling or on other searches.
+A choice is a function of the texts alone: order and seeds derive from them.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ REMEMBERED = 1 << 12
 """Number of replies that are remembered by their prompt; the least recently used are dropped."""
 
 _GATHER = 8
-"""One call compares when the searches that wait for it are 1 / `_GATHER` of the open ones."""
+"""One call compares when at least 1 / `_GATHER` of the open searches wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,10 @@ class Replies:
 class Judge:
     """A language model that compares, with the rule and the prompt of its comparisons.
 
-    Replies are remembered by their prompts. Several threads may call it if the model allows that.
+    It remembers replies by their prompts. Several threads may call it if the model allows that.
 
     Args:
-        writer: the model: the policy, or the language model of the PRM.
+        writer: the policy, or the language model of the PRM.
         comparison: which answers are compared.
         prompt: how they are shown, and how the choice is read.
     """
@@ -102,11 +100,7 @@ class Judge:
         self._lock = threading.Lock()
 
     def check_question(self, question: Question) -> None:
-        """Check that the model can read the prompt of a comparison, with empty answers.
-
-        Raises:
-            BadInputError: it can't.
-        """
+        """Raise BadInputError unless the model can read the prompt with two empty answers."""
         try:
             self.writer.check_question(self.asked(question, ["", ""]))
         except BadInputError as error:
@@ -118,18 +112,14 @@ class Judge:
     def asked(self, question: Question, answers: Sequence[str]) -> Question:
         """The prompt as a question, whose id is a digest of its text.
 
-        It has no system message of the question's own, which asks for an answer.
+        The question's system message is left out: it requests an answer, not a choice.
         """
         text = self.prompt.text(question.text, answers)
         digest = blake2b(text.encode(), digest_size=16).hexdigest()
         return Question(f"comparison: {digest}", text)
 
     def replies(self, asked: Sequence[Question]) -> Replies:
-        """Replies to distinct prompts, in one call of the model for those that are not known.
-
-        Raises:
-            GeneratorContractError: the model broke its contract.
-        """
+        """Replies to distinct prompts; one call of the model samples those not remembered."""
         started = time.perf_counter()
         with self._lock:
             known = {each.id: self._known[each.id] for each in asked if each.id in self._known}
@@ -242,15 +232,14 @@ class _Compared:
 class Comparisons:
     """The searches of a batch that have ended and are being compared.
 
-    All answers that have a final answer take part. If they are all the same, nothing is compared.
-    If a limit on tokens or seconds has ended the search, or is reached before a round, the
-    strategy's answer rule has chosen. A reply that is remembered from another search is charged as
-    if it had been sampled for this one. A search whose scores are those of the judge has paid for
-    its replies; it is compared even if its final answers are all the same, so that they count.
+    All paths with a final answer take part; of equal texts, only the first unless `repeats`.
+    A search is not compared if all its final answers are the same. If the judge also gave the
+    scores of the search, it is compared nevertheless: the search has paid for the replies, and so
+    they count. If a limit on tokens or seconds ended the search, or is reached before a round, the
+    strategy's answer rule decides. A remembered reply of another search is charged like a new one.
 
-    A comparison counts as unread if its reply states no choice or was cut, or if its prompt does
-    not fit the context. The most frequent answer of the match then wins; ties: the answer that
-    finished first.
+    A comparison is unread if its reply was cut or states no choice, or if its prompt does not fit
+    the context. The most frequent answer of the match then wins; ties: the first to finish.
 
     A concurrent judge gets one call per search and round. Other judges get one call for all
     searches that wait.
@@ -287,11 +276,9 @@ class Comparisons:
     def add(
         self, result: SearchResult, answer_class: Callable[[str | None], int]
     ) -> SearchResult | None:
-        """Take a search that has ended; its result if it is not compared.
+        """Take a search that has ended; returns its result if it is not compared.
 
-        Args:
-            result: its result.
-            answer_class: number of the class of an answer; equal answers have the same.
+        `answer_class` gives equal answers the same number.
         """
         if result.status in ("failed", "max_tokens", "max_seconds"):
             return result
@@ -314,8 +301,7 @@ class Comparisons:
     def advance(self, num_open: int) -> list[SearchResult]:
         """Take the replies that have arrived, and begin the calls that are due.
 
-        Args:
-            num_open: number of open searches of the batch; without one, a reply is awaited.
+        If `num_open`, the number of open searches of the batch, is 0, this waits for a reply.
 
         Returns:
             Results of the searches whose comparisons have ended.
@@ -451,10 +437,7 @@ def _failed(result: SearchResult, reason: str) -> SearchResult:
 def unread_note(title: str, judge: str, results: Sequence[SearchResult]) -> str | None:
     """A message with the number of comparisons without a choice; None if all had one.
 
-    Args:
-        title: strategy and N. Python shows equal warnings once, so it must tell cells apart.
-        judge: name of the model that compares.
-        results: results of the searches.
+    `title` tells cells apart, because Python shows equal warnings once.
     """
     unread = sum(result.ledger.comparisons_unread for result in results)
     if not unread:

@@ -1,4 +1,4 @@
-"""Counts the programs that JAX compiled, to separate compilation time from search time."""
+"""Counts the programs that JAX compiles, to separate compilation time from search time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checks that a call of a policy or a PRM returned what its contract requires.
 
-A search checks every call before it uses the values, so values that break a rule never enter a tree
-or a ledger. `models.contracts` checks a model by the same rules. A message names the model, the
-question and the broken rule.
+A search checks every call, so no value that breaks a rule enters a tree or a ledger.
+`models.contracts` checks a model by the same rules. A message names model, question and rule.
 """
 
 from __future__ import annotations
@@ -38,16 +37,7 @@ _ROUNDING = 1e-4
 def check_generation(
     generation: Generation, requests: Sequence[StepRequest], policy: str = "policy"
 ) -> None:
-    """Check what a call of `StepGenerator.generate` returned.
-
-    Args:
-        generation: the returned value.
-        requests: requests of the call.
-        policy: name of the policy, for the message.
-
-    Raises:
-        GeneratorContractError: a rule is broken.
-    """
+    """Raise GeneratorContractError, naming `policy`, if `generate` broke a rule."""
     _check_call(generation, generation.samples, "samples", requests, policy)
     for request, samples in zip(requests, generation.samples, strict=True):
         found = _fault_of_number(samples, request, "sample")
@@ -69,17 +59,7 @@ def check_answers(
     max_depth: int,
     policy: str = "policy",
 ) -> None:
-    """Check what a call of `AnswerGenerator.generate_answers` returned.
-
-    Args:
-        generation: the returned value.
-        requests: requests of the call.
-        max_depth: most steps of a path, as in the call.
-        policy: name of the policy, for the message.
-
-    Raises:
-        GeneratorContractError: a rule is broken.
-    """
+    """Raise GeneratorContractError, naming `policy`, if `generate_answers` broke a rule."""
     _check_call(generation, generation.answers, "answers", requests, policy)
     for request, answers in zip(requests, generation.answers, strict=True):
         found = _fault_of_number(answers, request, "answer")
@@ -94,16 +74,7 @@ def check_answers(
 def check_scoring(
     scoring: Scoring, questions: Sequence[Question], paths: Sequence[Path], prm: str = "the PRM"
 ) -> None:
-    """Check what a call of `StepScorer.score` returned.
-
-    Args:
-        scoring: the returned value.
-        questions, paths: arguments of the call.
-        prm: name of the PRM, for the message.
-
-    Raises:
-        ScorerContractError: a rule is broken.
-    """
+    """Raise ScorerContractError, naming `prm`, if `score` broke a rule."""
     _check_scores_per_path(scoring, scoring.scores, questions, paths, prm)
     for question, path, score in zip(questions, paths, scoring.scores, strict=True):
         if score is not None and not _is_score(score):
@@ -117,16 +88,7 @@ def check_answer_scoring(
     known: Sequence[int],
     prm: str = "the PRM",
 ) -> None:
-    """Check what a call of `AnswerScorer.score_answers` returned.
-
-    Args:
-        scoring: the returned value.
-        questions, paths, known: arguments of the call.
-        prm: name of the PRM, for the message.
-
-    Raises:
-        ScorerContractError: a rule is broken.
-    """
+    """Raise ScorerContractError, naming `prm`, if `score_answers` broke a rule."""
     _check_scores_per_path(scoring, scoring.scores, questions, paths, prm)
     for question, path, first, scores in zip(questions, paths, known, scoring.scores, strict=True):
         wanted = max(0, len(path) - first)
@@ -228,7 +190,7 @@ def _fault_of_number(found: Any, request: StepRequest, what: str) -> str | None:
 
 
 def _fault_of_answer(answer: Any, request: StepRequest, most: int) -> str | None:
-    """The broken rule of one whole answer, which may have at most `most` steps."""
+    """The broken rule of one whole answer of at most `most` steps."""
     if not _is_list(answer) or not answer:
         return "an answer without steps: return the tuple of its samples"
     if len(answer) > most:

@@ -17,16 +17,15 @@ _QUICK: dict[str, bool | int] = {
 }
 """Options of XLA for a CPU: programs compile in two thirds of the time and run about as fast.
 
-`docs/results/speed.md` has the figures. At optimization level 0, programs compile even faster, but
-run 2 to 10 times slower.
+`docs/results/speed.md` has the figures. Programs of level 0 run 2 to 10 times slower.
 """
 
 
 class CoreProgram(Generic[_R]):
     """A jitted function; on a CPU it is compiled with `_QUICK`.
 
-    An option that the environment variable XLA_FLAGS names keeps the value set there. `jax.jit` is
-    called at the first use, because importing a module must not start JAX's platform.
+    Options in the environment variable XLA_FLAGS take precedence. `jax.jit` is called at the first
+    use, because importing a module must not start JAX's platform.
     """
 
     def __init__(self, function: Callable[..., _R], static_argnames: tuple[str, ...]) -> None:
@@ -56,8 +55,8 @@ def core_program(*static_argnames: str) -> Callable[[Callable[..., _R]], CorePro
 def compiler_options(platform: str) -> dict[str, bool | int]:
     """Options of XLA for the core on this platform, for `jax.jit`.
 
-    Options that XLA_FLAGS names are left out. Options that this release of JAX does not know are
-    left out, too (0.11 dropped `xla_cpu_use_fusion_emitters`), because they only affect speed.
+    Options that XLA_FLAGS names are left out, and so are options that this release of JAX does not
+    know (0.11 dropped `xla_cpu_use_fusion_emitters`): they only affect speed.
     """
     if platform != "cpu":
         return {}
@@ -70,8 +69,8 @@ def compiler_options(platform: str) -> dict[str, bool | int]:
 def _is_known(name: str, value: bool | int) -> bool:
     """Whether JAX knows an option: tries to compile a constant with it, once per process.
 
-    Only the option can make this compilation fail, so any error means that JAX does not know the
-    option. A fault of JAX itself appears when the core's own programs are compiled.
+    Any error means that JAX does not know the option. A fault of JAX itself appears when the core's
+    own programs are compiled.
     """
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()

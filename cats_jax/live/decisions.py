@@ -16,12 +16,9 @@ from .results import DecisionRow
 def decision_rows(
     observed: dict[str, Any], index: int, *, step: int, phase: int
 ) -> Iterator[DecisionRow]:
-    """The decisions at a question's nodes in this tick; empty if its strategy reports no decisions.
+    """The decisions at a question's nodes in this tick; none if its strategy reports none.
 
-    Args:
-        observed: what `ticks.commit` returned, on the host.
-        index: slot of the question.
-        step, phase: reasoning step and tick within it, from 0.
+    `observed` is what `ticks.commit` returned, on the host. `index` is the slot of the question.
     """
     if not isinstance(observed["output"].report, search.cats.Decision):
         return

@@ -1,18 +1,14 @@
 """The host loop: the core's `plan` and `commit` around a real policy and a real PRM.
 
-A `SearchBatch` holds a fixed number of slots, one question each, as one batched `SearchState`. A
-tick plans all slots, calls the policy once, calls the PRM once if candidates need scores, and
-commits all slots. A model that several threads may call is called in threads, and a tick then
-commits only the slots whose samples and scores have arrived. If a call breaks the model's contract
-(see `contract`), the model is called again, once per question. Keys and seeds depend on the
-question, never on its slot or its neighbours, so results do not depend on the order in which calls
-end.
+A `SearchBatch` has a fixed number of slots, one question each, as one batched `SearchState`. A tick
+plans all slots, calls the policy once, calls the PRM once if candidates need scores, and commits
+all slots. A concurrent model is called in threads; a tick then commits only the slots whose samples
+and scores have arrived. If a call breaks the model's contract (see `contract`), the model is called
+again, once per question. Keys and seeds depend on the question, never on its slot, so results do
+not depend on the order in which calls end.
 
-A search whose strategy compares its answers leaves its slot when it ends, and `comparisons` has it
+If the strategy compares its answers, a search leaves its slot when it ends. `comparisons` keeps it
 until the judge has chosen.
-
-`expander` waits for the models, `accounting` charges the costs, and `live_paths` lets the models
-forget dead paths.
 """
 
 from __future__ import annotations
@@ -106,9 +102,6 @@ class SearchBatch:
     def drop(self, ids: Container[str]) -> list[str]:
         """End open questions without a result; those with a call in progress stay open.
 
-        Args:
-            ids: ids of the questions.
-
         Returns:
             Ids of the questions that ended. Their slots are free for the next call of `advance`.
         """
@@ -134,7 +127,7 @@ class SearchBatch:
             self._comparisons.close()
 
     def _refill(self) -> None:
-        """Put waiting questions into free slots; a search that is compared takes a place, too."""
+        """Put waiting questions into free slots; a search that is being compared takes a place."""
         opened: dict[int, SearchInputs] = {}
         compared = 0 if self._comparisons is None else len(self._comparisons)
         places = len(self._slots) - len(self._open()) - compared
@@ -159,9 +152,8 @@ class SearchBatch:
     def _tick(self) -> tuple[dict[str, Any], list[Slot]]:
         """Advance some questions by one phase; also return the slots that advanced.
 
-        If some questions request no samples, they alone advance, without a model call, and the
-        others keep their states. Whenever the policy is called, all questions without a call in
-        progress therefore request samples.
+        If some questions request no samples, they alone advance, and no model is called. So each
+        call of the policy serves all questions without a call in progress.
         """
         busy, num_phases = Stopwatch(), self._settings.strategy.num_phases
         with busy("core"):
@@ -186,9 +178,9 @@ class SearchBatch:
         return observed, advancing
 
     def _settle(self, observed: dict[str, Any], advanced: list[Slot]) -> list[SearchResult]:
-        """Free the slots of questions that ended; let models forget dead paths of the others.
+        """Free the slots of questions that ended, and return their results.
 
-        Returns the results of the questions that ended.
+        Models forget dead paths of the other questions.
         """
         results: list[SearchResult] = []
         for slot in advanced:

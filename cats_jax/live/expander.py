@@ -1,8 +1,8 @@
 """The `expand` of a tick: candidates from a real policy, with scores from a real PRM.
 
 A tick waits for the models here. A concurrent policy is called once for each question, and the core
-waits for an eighth of the questions, not for all of them. One call of the PRM scores the samples
-that have arrived, while the policy samples for other questions.
+waits for an eighth of the questions only. One call of the PRM scores the samples that have arrived,
+while the policy samples for other questions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .timings import Stopwatch
 _PATIENCE, _MOST_SECONDS = 2, 0.25
 """How long the driver waits for models at least: a factor, and a limit in seconds.
 
-The factor multiplies the time of the driver's own work in the last tick, without calls and waiting.
-The limit applies after a tick that compiled a program, which takes seconds.
+The factor multiplies the time of the driver's own work in the last tick, see `Accounts`. The limit
+is for ticks that compile a program, which takes seconds.
 """
 
 _GATHER = 8
@@ -36,12 +36,8 @@ _GATHER = 8
 class Expander:
     """Policy and PRM, and their calls in progress.
 
-    Args:
-        policy: policy of the search.
-        scorer: its PRM, or None if the strategy reads no scores.
-        slots: B, number of slots.
-        capacity: number of rows of an expansion.
-        vectors: whether the strategy reads vectors.
+    `scorer` is None if the strategy reads no scores. An expansion is `[slots, capacity]`, and has
+    vectors if `vectors` is true.
     """
 
     def __init__(
@@ -69,12 +65,9 @@ class Expander:
         return search.Expansion(**blank_expansion(*self._shape))
 
     def begin(self, slots: Sequence[Slot], request: search.Request, busy: Stopwatch) -> None:
-        """Begin the calls of the policy for the requests of `slots`.
+        """Begin the calls of the policy for slots without a call in progress.
 
-        Args:
-            slots: slots without a call in progress.
-            request: requests of all slots; NumPy arrays `[B, F]`.
-            busy: stopwatch of the tick.
+        `request` has the requests of all slots, as NumPy arrays `[B, F]`.
         """
         requests = [asked for slot in slots for asked in pending_requests(slot, request)]
         self._policy.begin(requests, busy)
@@ -82,17 +75,11 @@ class Expander:
     def receive(
         self, num_open: int, own_seconds: float, busy: Stopwatch
     ) -> tuple[list[Slot], search.Expansion]:
-        """Wait until an eighth of the questions have their candidates and scores.
+        """Wait until an eighth of the `num_open` open questions have their candidates and scores.
 
-        The driver waits at least twice as long as its own work in the last tick took, up to a
-        limit. During this time, a call of the PRM waits for all samples that are awaited, so that
-        fast models get one large call instead of many small calls. After this time, the samples of
-        an eighth of the questions are enough for a call.
-
-        Args:
-            num_open: number of open questions.
-            own_seconds: seconds of the driver's own work in the last tick.
-            busy: stopwatch of the tick.
+        The driver waits at least `_PATIENCE` times `own_seconds`, up to a limit. During this time,
+        a call of the PRM waits for all awaited samples, so that fast models get one large call.
+        Afterwards, the samples of an eighth of the questions are enough for a call.
 
         Returns:
             The slots whose candidates have arrived, and the candidates, `[B, capacity]`.

@@ -37,10 +37,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings that all questions of a run share; `Searcher` checks them.
-
-    `num_candidates` is the largest N of all questions.
-    """
+    """Settings that all questions of a run share; `num_candidates` is the largest N of them."""
 
     strategy: search.Strategy
     num_candidates: int

@@ -19,8 +19,8 @@ class Ledger:
         prm_cached: PRM tokens reused from the cache.
         prm_refused: candidates that are invalid because the PRM can't read a path that long.
         comparisons: prompts in which finished answers were compared, see `live.comparisons`. Their
-            tokens, calls and seconds are among those of the policy, or of the PRM if it compares or
-            if they give the scores of a search.
+            tokens, calls and seconds count as the policy's. They count as the PRM's if the PRM
+            compares or if they give the scores of a search.
         comparisons_unread: comparisons without a choice that could be read.
         unsolved: programs whose solver reached its limit, see `search.types.Unsolved`; the search
             continued with the best solution found.
@@ -33,10 +33,8 @@ class Ledger:
         policy_seconds: time in the policy's forward passes and in sampling token ids. The time of a
             shared call is divided as the bridge reports it, or by tokens (`shared_seconds`).
         prm_seconds: time in the PRM's forward passes, divided in the same way.
-        core_seconds: time of plan and commit without their compilation, divided equally among the
-            open questions.
-        rest_seconds: all other time (tokenising, cache handling, splitting, bookkeeping), divided
-            equally among the open questions.
+        core_seconds: the question's equal share of the time of plan and commit, without compiling.
+        rest_seconds: its equal share of all other time (tokenising, cache handling, bookkeeping).
     """
 
     candidates: int = 0
@@ -64,9 +62,8 @@ class Ledger:
     def tokens(self) -> int:
         """Tokens sampled by the policy plus tokens computed by the PRM: the x-axis of plots.
 
-        `prompt_computed` is left out because it depends on the bridge: a bridge may compute samples
-        that share all their tokens as one row. The number of sampled tokens depends on the
-        strategy alone.
+        `prompt_computed` is left out because it depends on the bridge, which may compute equal
+        samples as one row.
         """
         return self.generated + self.prm_computed
 

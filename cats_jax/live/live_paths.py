@@ -6,11 +6,7 @@ from ..protocols import Path, Question, StepGenerator, StepScorer
 
 
 class LivePaths:
-    """Live paths of questions, passed to the model before its next call.
-
-    Args:
-        model: the policy or the PRM.
-    """
+    """Live paths of questions, passed to the policy or the PRM before its next call."""
 
     def __init__(self, model: StepGenerator | StepScorer) -> None:
         self._model = model

@@ -69,9 +69,9 @@ class Origin:
     def calibrations_for(self, policy: str) -> Calibrations:
         """The calibrations of PRMs in searches with a policy, by the names of the PRMs.
 
-        If the controller was trained with this policy, they are the calibrations of its training.
-        For another policy of the embedded world, they are the shipped ones. Otherwise they are
-        empty, because a calibration depends on the policy.
+        They are those of the training, if it used this policy or recorded none. For another policy
+        of the embedded world, they are the shipped ones. Otherwise they are empty, because a
+        calibration depends on the policy.
 
         Args:
             policy: name of the policy.
@@ -91,9 +91,9 @@ class Origin:
 
 
 def _same(model: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether a model is the known one: by its fingerprint, or by its name if that is all it has.
+    """Whether a model is the known one, by its fingerprint, or by its name if it has only a name.
 
-    A user's own model is recorded by its function, without a name, so every name matches it.
+    The fingerprint of a user's own model is its function, without a name; every name matches it.
     """
     by_name = set(model) == {"name"} and model["name"] == known.get("name", model["name"])
     return model == known or by_name

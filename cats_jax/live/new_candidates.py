@@ -22,7 +22,7 @@ from .step_vectors import projected
 class NewCandidate:
     """A sampled candidate, its slot, its row of the expansion, and its parent's frontier slot.
 
-    `vector` is that of its step, if its search reads vectors.
+    `vector` is the vector of its step, if the search reads vectors.
     """
 
     slot: Slot

@@ -17,9 +17,7 @@ def path_certainty(
 ) -> float:
     """The certainty of a path, see `search.certainty.Certainty`.
 
-    Args:
-        tokens: certainties of the path's tokens in order, finite; at least one.
-        certainty: what the strategy reads; its `token` says what `tokens` are.
+    `tokens` are the certainties of the path's tokens in order, finite; at least one.
     """
     values = np.asarray(tokens, np.float64)
     window = certainty.window

@@ -19,8 +19,7 @@ from .slots import Slot
 class PendingRequest:
     """A request for children of one node.
 
-    The policy samples a node's greedy child once. A later greedy child of the node is a copy of it,
-    and the policy is not called.
+    The policy samples a node's greedy child once; later greedy children are copies of it.
 
     Attributes:
         slot: slot of the question.
@@ -44,12 +43,7 @@ class PendingRequest:
 
 
 def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingRequest]:
-    """The requests of one slot.
-
-    Args:
-        slot: slot of an open question.
-        request: requests of all slots; NumPy arrays `[B, F]`.
-    """
+    """The requests of an open slot; `request` has those of all slots, NumPy arrays `[B, F]`."""
     index, job, row = slot.index, slot.job, slot.used
     certainty = None if slot.certainty is None else cast(TokenCertainty, slot.certainty.token)
     for parent_slot in np.flatnonzero(request.num_samples[index]):

@@ -79,7 +79,6 @@ class PolicyCalls:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, requests: Sequence[PendingRequest]) -> Future[Generation]:
-        """Begin one call."""
         sent = [asked.request for asked in requests if asked.copy is None]
         if not sent:
             nothing: Future[Generation] = Future()
@@ -92,8 +91,8 @@ class PolicyCalls:
     ) -> list[tuple[list[PendingRequest], Generation]]:
         """What a finished call returned, with its requests.
 
-        If the call broke the policy's contract, the policy is called again for each question, so
-        that only the question at fault fails. No question is charged for the broken call.
+        If the call broke the contract, the policy is called again for each question, so that only
+        the question at fault fails. No question is charged for the broken call.
         """
         try:
             return [(requests, call.result())]

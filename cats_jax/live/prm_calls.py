@@ -54,8 +54,8 @@ class PRMCalls:
     def _scored(self, call: Future[Scoring], busy: Stopwatch) -> NewCandidates:
         """The candidates of a finished call, with their scores.
 
-        If the call broke the PRM's contract, the questions are scored one by one, so that only
-        the question at fault fails.
+        If the call broke the contract, the PRM is called again for each question, so that only the
+        question at fault fails.
         """
         new = self.in_progress.pop(call)
         try:

@@ -1,4 +1,4 @@
-"""Prompts of this package in place of a question, for policies that stand before another one."""
+"""Base of policies that send prompts of their own, as questions, to another policy."""
 
 from __future__ import annotations
 
@@ -31,16 +31,14 @@ class Made:
 
 
 class PromptProxy(GeneratorProxy[StepGenerator]):
-    """A policy that asks another one prompts of its own beside the questions."""
+    """A policy that sends another one prompts of its own beside the questions."""
 
     def ask(
         self, requests: Sequence[StepRequest], known: set[Question]
     ) -> tuple[list[Made], float]:
         """What each request gives, in one call of the policy, and the seconds inside it.
 
-        Args:
-            requests: the requests.
-            known: questions of the search, which fit; all others are prompts.
+        The questions of the search, `known`, fit; all others are prompts.
         """
         fits = [
             i

@@ -1,8 +1,7 @@
 """Scores of whole answers by comparing each with all others: ranks as the scores of a PRM.
 
 A strategy whose `search.comparison.Comparison` has `scores` reads such scores during its search.
-They come through the seam of a PRM, so that neither the core nor the driver has code of its own for
-them.
+They come from a `StepScorer`, so that core and driver need no code for them.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ class RankScorer:
     The score is 1 - (rank - 1) / (number of answers - 1), and 1 for the first answer. The rank is 1
     plus the number of answers that are better by the Enhanced Borda Count, see `borda_keys`. Equal
     texts are one answer. `usage.computed` counts the tokens that the judge read and wrote, as for a
-    `JudgeScorer`. A reply that is remembered from another search is charged as if it had been
-    sampled.
-
-    Args:
-        judge: language model and prompt.
+    `JudgeScorer`. A remembered reply of another search is charged like a new one.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -55,23 +50,19 @@ class RankScorer:
         self._searches: dict[Question, _Ranked] = {}
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        """Forgets the answers of a question, once it has no paths."""
+        """Forget the answers of a question, once it has no paths."""
         if not paths:
             self._searches.pop(question, None)
 
     def replies(self, question: Question) -> Mapping[str, Reply]:
         """The replies that gave the scores of a question, by the ids of their prompts.
 
-        They stay as they are when the question is forgotten.
+        `keep_only` does not change the returned mapping.
         """
         return self._ranked(question).replies if question in self._searches else {}
 
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
-        """Scores whole answers in one call of the judge; see `StepScorer.score`.
-
-        Raises:
-            ScorerContractError: the judge broke its contract.
-        """
+        """Score whole answers in one call of the judge; see `StepScorer.score`."""
         texts = [answer_text(step.text for step in path) for path in paths]
         added: dict[Question, dict[str, int]] = {}
         for i, (question, text) in enumerate(zip(questions, texts, strict=True)):

@@ -12,10 +12,10 @@ from .ledger import Ledger
 Status = Literal["answered", "no_answer", "budget", "max_tokens", "max_seconds", "failed"]
 """How a search ended.
 
-`answered` and `no_answer`: the search ended by itself, with or without an answer. `budget`,
-`max_tokens`, `max_seconds`: a limit stopped the search while paths could still grow; the result
-may have an answer. `failed`: every candidate of a step was invalid and no path had finished, or the
-policy or the PRM broke its contract; such a question has no answer and counts as wrong.
+`answered`, `no_answer`: the search ended by itself. `budget`, `max_tokens`, `max_seconds`: a limit
+stopped it while paths could still grow; the result may have an answer. `failed`: every candidate of
+a step was invalid and no path had finished, or a model broke its contract; the question has no
+answer and counts as wrong.
 """
 
 ROOT = 0
@@ -44,8 +44,7 @@ class Candidate:
         score: PRM score of the step, or None if the PRM was not called or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why the candidate may not be kept, or None: "blank", "length" (the step limit),
-            "context" (the end of the policy's context) or "prm context" (more tokens than the PRM
-            can read).
+            "context" (the end of the policy's context) or `PRM_CONTEXT`.
         done: whether the candidate ends its path.
         answer: the path's final answer if the path is done and has one, otherwise None.
         kept: whether a path ending in this candidate was in the frontier or finished after a step.

@@ -2,7 +2,7 @@
 
 A strategy with `search.Strategy.rewriting` expands finished answers. A child of such a node is a
 rewrite: a whole answer that begins anew. The policy gets the prompts of a `Rewriting` in place of
-the question, so no policy needs code of its own for rewrites.
+the question, so policies need no code for rewrites.
 """
 
 from __future__ import annotations
@@ -32,13 +32,9 @@ class Rewriter(PromptProxy):
     """`StepGenerator` that also serves requests with `rewrites`.
 
     Prompts contain answers and critiques without the thoughts in them. A critique is sampled like
-    its rewrite, with a seed that derives from that of the rewrite. A request is charged for the
-    prompts, critiques and answers together. If a prompt does not fit the policy's context, the
-    rewrite has no tokens and finishes with "context".
-
-    Args:
-        policy: policy that writes critiques and answers.
-        rewriting: prompts.
+    its rewrite, with a seed that derives from the rewrite's. A request is charged for the prompts,
+    critiques and answers together. If a prompt does not fit the policy's context, the rewrite has
+    no tokens and finishes with "context".
     """
 
     def __init__(self, policy: StepGenerator, rewriting: Rewriting) -> None:
@@ -46,11 +42,7 @@ class Rewriter(PromptProxy):
         self._rewriting = rewriting
 
     def check_question(self, question: Question) -> None:
-        """Check that the policy can read the question, and the prompts with an empty answer.
-
-        Raises:
-            BadInputError: it can't.
-        """
+        """Raise BadInputError unless the question fits, and the prompts with an empty answer."""
         self._model.check_question(question)
         rewriting = self._rewriting
         for prompt in filter(None, (rewriting.critique, rewriting.prompt)):
@@ -67,7 +59,7 @@ class Rewriter(PromptProxy):
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Free a question's cached state except its prompt; without paths, all of it.
 
-        Nothing continues a whole answer, so that the policy need not keep `paths`.
+        The policy need not keep `paths`, because nothing continues a whole answer.
         """
         self._model.keep_only(question, [()] if paths else ())
 

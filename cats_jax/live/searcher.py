@@ -52,10 +52,10 @@ class Searcher:
     whose scores the strategy reads. A question that requests no samples advances at once, until it
     requests some or ends. Waiting questions take the places of finished ones.
 
-    A question's result depends on the seed and on the question alone, not on its neighbours.
+    A question's result depends on the seed and the question alone, not on its neighbours.
 
-    Compiled programs are kept in the user's cache folder, so that the next process need not compile
-    them. JAX's own settings take precedence, see `compiled_programs.keep_compiled_programs`.
+    Compiled programs are kept in the user's cache folder for the next process. JAX's own settings
+    take precedence, see `compiled_programs.keep_compiled_programs`.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class Searcher:
                 for example `cats_jax.load_controller("cats")`, which has params, price and PRM
                 rate.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
-            calibration: calibration of the scorer's scores beside the policy, which strategies with
-                `needs_calibration` read. Either the values of a `search.Calibration` in order; or a
-                name or file as in a recipe, with an entry for a PRM of the scorer's name; or
-                "none", which leaves scores as they are. None: for a controller, the calibration of
-                its training with this policy and PRM, or the one shipped for models of the embedded
+            calibration: calibration of the scorer's scores beside the policy, for strategies with
+                `needs_calibration`. It is the values of a `search.Calibration` in order; or a name
+                or file as in a recipe, with an entry for a PRM of the scorer's name; or "none",
+                which leaves scores as they are. None: for a controller, the calibration of its
+                training with this policy and PRM, or the one shipped for models of the embedded
                 world.
             price: price of 100 candidates in units of a right answer, >= 0; for a controller with
-                `cost_unit="tokens"`, price of 1000 tokens. A controller that was trained at several
-                prices samples less at a higher one. None: that of the search method, otherwise 0.
-            prm_token_cost: cost of a PRM token relative to a policy token, >= 0. A controller that
-                was trained at several rates calls the PRM less at a higher one. None: that of the
+                `cost_unit="tokens"`, price of 1000 tokens. A controller trained at several prices
+                samples less at a higher one. None: that of the search method, otherwise 0.
+            prm_token_cost: cost of a PRM token relative to a policy token, >= 0. A controller
+                trained at several rates calls the PRM less at a higher one. None: that of the
                 search method, otherwise 1.
             seed: run seed.
             params: parameters of the strategy's controller (CATS); `()` without one, and for a
@@ -114,17 +114,16 @@ class Searcher:
                 PRM; checked after every tick.
             max_seconds: cap on the seconds spent on a question; checked after every tick.
             recorder: what to record of each tick, see `SearchResult.records`; None: nothing.
-            comparer: language model that compares finished answers, for strategies with a
-                `comparison`. Its cost counts as that of the comparison's judge, which it replaces.
-                None: this judge, the policy or the language model of the scorer.
+            comparer: language model that compares finished answers in place of the judge of the
+                strategy's `comparison`. Its cost counts as that judge's. None: the judge, which is
+                the policy or the language model of the scorer.
             prompts: the prompts of the strategy's rewrites and comparisons; None: they are read
                 here.
 
         Raises:
-            BadInputError: a setting breaks its rule, or an object can't be used in a search. Also,
-                the strategy reads a calibration that is missing, or a certainty or vectors that the
-                policy does not report; or it reads scores of unfinished paths and the scorer is an
-                outcome model.
+            BadInputError: a setting breaks its rule; an object can't be used in a search; or the
+                strategy reads something that is missing: a calibration, certainties or vectors of
+                the policy, or an outcome model's scores of unfinished paths.
 
         Warns:
             RunWarning: a controller was not trained with these models.
@@ -234,9 +233,7 @@ class Searcher:
         return found
 
     def check_question(self, question: Question) -> None:
-        """Check that the models can read a question, and the strategy's prompts about it.
-
-        The prompts are checked with empty answers.
+        """Check that the models can read a question, and the strategy's prompts with empty answers.
 
         Raises:
             BadInputError: a model can't read it.
@@ -246,11 +243,9 @@ class Searcher:
             self._compares.check_question(question)
 
     def job(self, question: Question, seed_name: str | None = None) -> Job:
-        """A question with this searcher's N, budget, price and seed.
+        """A question, which is not checked, with this searcher's N, budget, price and seed.
 
-        Args:
-            question: the question; it is not checked.
-            seed_name: its key and seeds derive from this name and the seed; None: its id.
+        Its key and seeds derive from `seed_name` (None: its id) and the seed.
         """
         name = question.id if seed_name is None else seed_name
         key = jax.random.key(stable_seed(self._seed, name) % 2**31)

@@ -8,15 +8,9 @@ import hashlib
 def candidate_seed(run_seed: int, question_id: str, step: int, phase: int, pool_row: int) -> int:
     """The unsigned 64-bit seed of one candidate, for the policy.
 
-    The seed does not depend on the strategy, so that strategies share random numbers and
-    comparisons between them are paired.
-
-    Args:
-        run_seed: seed of the run.
-        question_id: id of the question, unique within the run.
-        step: reasoning step of the search, from 0.
-        phase: tick within the step, from 0.
-        pool_row: row of the candidate in its step's pool, from 0.
+    It does not depend on the strategy, so that comparisons between strategies are paired. The id of
+    the question is unique within the run; step, phase (tick within the step) and pool row count
+    from 0.
     """
     return stable_seed(run_seed, question_id, step, phase, pool_row)
 

@@ -21,14 +21,13 @@ from .timings import Timings
 class SlotStates:
     """One `SearchState` with a leading axis B, and the other inputs of the core.
 
+    An empty slot has the budget 0: its search is over before it begins.
+
     Attributes:
         state: state of the B slots; NumPy or JAX arrays `[B, ...]`.
-
-    A slot is empty if its budget is 0: its search is over before it begins.
     """
 
     def __init__(self, settings: SearchSettings, params: Any, slots: int, timings: Timings) -> None:
-        """Set up B = `slots` empty slots."""
         self._settings = settings
         self._params = params
         context = jax.tree.map(np.float32, search.Context())
@@ -49,11 +48,7 @@ class SlotStates:
         self._closed.add(index)
 
     def open(self, opened: Mapping[int, ticks.SearchInputs]) -> None:
-        """Begin searches in the slots of `opened`; closed slots that are not reused become empty.
-
-        Args:
-            opened: inputs of each new search, by slot.
-        """
+        """Begin searches in the slots of `opened`; other closed slots become empty."""
         for index in self._closed - opened.keys():
             self._inputs[index] = self._idle
         for index, inputs in opened.items():
@@ -69,8 +64,7 @@ class SlotStates:
     def plan(self, counts: Sequence[int]) -> tuple[search.Plan, search.Request]:
         """The plan of all slots, and its requests on the host.
 
-        Args:
-            counts: phases since the search of each slot began, `[B]`.
+        `counts` are the phases since the search of each slot began, `[B]`.
         """
         # Questions may be in different phases, so `base_phase` is None.
         planned = ticks.plan(
@@ -92,11 +86,7 @@ class SlotStates:
     ) -> dict[str, Any]:
         """Commit the slots in `advancing`; those of other open questions keep their states.
 
-        Args:
-            planned: what `plan` returned.
-            expansion: candidates of the slots, `[B, capacity]`.
-            advancing: indices of the slots that advance.
-            num_open: number of open questions.
+        `planned` is what `plan` returned. `expansion` has the candidates, `[B, capacity]`.
 
         Returns:
             The values of the tick that the host reads, see `ticks.commit`, each `[B, ...]`.

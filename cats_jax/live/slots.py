@@ -70,9 +70,7 @@ class Slot:
     def record(self, observed: dict[str, Any], num_phases: int) -> None:
         """Add a tick's record, decisions, path scores and kept candidates.
 
-        Args:
-            observed: what `ticks.commit` returned, on the host.
-            num_phases: phases of a step.
+        `observed` is what `ticks.commit` returned, on the host.
         """
         index, tree = self.index, self.tree
         if "record" in observed:

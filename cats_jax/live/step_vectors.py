@@ -16,8 +16,8 @@ def projected(vector: np.ndarray) -> np.ndarray:
     """A vector of any length as f32[VECTOR_SIZE], with about the same angles to others.
 
     A longer vector is multiplied by a fixed matrix of independent normal numbers (Johnson and
-    Lindenstrauss 1984); a shorter one is filled up with zeros, which keeps all angles. Each vector
-    is projected by itself: a product of several would depend on their number in the last bits.
+    Lindenstrauss 1984); a shorter one is padded with zeros, which keeps all angles. Each vector is
+    projected alone: the last bits of a product of several depend on their number.
 
     Args:
         vector: f32[H], finite.

@@ -84,9 +84,8 @@ def commit(
 ) -> tuple[search.SearchState, dict[str, Any]]:
     """`search.commit` of B slots; returns the new states and the values that the host reads.
 
-    If the strategy allows it (`search.Strategy.quiet_ends_step`), a phase that samples nothing is
-    committed as the last one of its step. Otherwise, with twelve rounds, most phases would be
-    empty.
+    With `search.Strategy.quiet_ends_step`, a phase that samples nothing is committed as the last
+    one of its step. Otherwise most of, say, twelve phases would be empty.
     """
     if strategy.quiet_ends_step:
         is_quiet = (state.phase > 0) & ~jnp.any(plan.request.num_samples > 0, axis=1)
@@ -101,10 +100,7 @@ def commit(
 def record(memory: Any, tick: search.Tick, recorder: search.Recorder) -> tuple[Any, Any]:
     """The recorder's memories and records of B slots; each search starts with a fresh memory.
 
-    Args:
-        memory: memories of the slots after their last ticks; None before the batch's first tick.
-        tick: the tick of the B slots.
-        recorder: what to record; static.
+    `memory` holds the memories after the slots' last ticks; None before the batch's first tick.
     """
     fresh = jax.vmap(recorder.init)(tick.before)
     begins = (tick.before.step == 0) & (tick.before.phase == 0)

@@ -14,14 +14,13 @@ class Timings:
     """Seconds by part.
 
     "policy inside" and "prm inside" are forward passes and sampling of token ids; "policy outside"
-    and "prm outside" are the rest of the engine calls. "core" is plan and commit; in a tick that
-    compiled a program, they count as "compiling" instead. "host" is everything else. The time that
-    the driver waits for calls in other threads is not counted. The time inside these calls is
-    counted, so parts may overlap.
+    and "prm outside" are the rest of the engine calls. "core" is plan and commit; a tick that
+    compiled a program counts them as "compiling". "host" is everything else. Waiting for calls in
+    other threads is not counted. The time inside these calls is counted, so parts may
+    overlap.
     """
 
     def __init__(self) -> None:
-        """Start with no parts."""
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def add(self, part: str, seconds: float) -> None:

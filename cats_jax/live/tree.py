@@ -1,8 +1,7 @@
 """The host's side of one search: texts, ids and costs of the question's tree.
 
-The core identifies a path by an integer, its `embedding`, which is the id of the path's newest
-candidate in the tree. Pruning moves these ids between rows of the core's arrays and changes nothing
-in the tree.
+The core identifies a path by an integer, its `embedding`: the id of the path's newest candidate in
+the tree. Pruning moves these ids between rows of the core's arrays and leaves the tree unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ class SearchTree:
     """All candidates of one question, and the classes of their texts and answers."""
 
     def __init__(self, question: Question, grader: AnswerGrader) -> None:
-        """An empty tree."""
         self.question = question
         self.candidates: list[Candidate] = []
         self.decisions: list[DecisionRow] = []
@@ -128,7 +126,6 @@ class AnswerClasses:
     """Numbers of classes of equivalent answers, in order of appearance."""
 
     def __init__(self, grader: AnswerGrader) -> None:
-        """Start without classes."""
         self._grader = grader
         self._numbers: dict[str, int] = {}
         self._representatives: list[str] = []
@@ -169,10 +166,7 @@ def why_invalid(sample: StepSample) -> str | None:
 def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) -> str:
     """Why a search failed whose candidates of one step are all invalid: the commonest reason.
 
-    Args:
-        candidates: candidates of the search.
-        step: index of the step.
-        last: whether paths were sampled to their end there.
+    `last`: paths were sampled to their end in this step.
     """
     reasons = Counter(each.invalid for each in candidates if each.step == step)
     reason, _ = max(reasons.items(), key=lambda item: item[1], default=(None, 0))

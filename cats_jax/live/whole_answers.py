@@ -1,9 +1,9 @@
 """Whole answers in one request, for strategies that discard no path.
 
-Such a strategy needs each of its paths to the end. Sampling step by step would cost a request for
-each step, and each tick would wait for its longest step. Here the first request of a question
-samples whole answers, and requests for later steps are served from them. The PRM reads each answer
-once, and its scores of later steps are kept in the same way.
+Such a strategy needs each of its paths to the end. Step by step, each step would cost a request,
+and each tick would wait for its longest step. Here the first request of a question samples whole
+answers, and requests for later steps are served from them. The PRM reads each answer once, and its
+scores of later steps are kept in the same way.
 """
 
 from __future__ import annotations
@@ -44,12 +44,8 @@ def whole_answers(
 ) -> StepGenerator:
     """The policy, wrapped to sample whole answers if the strategy needs them and the policy can.
 
-    Args:
-        policy: policy of the search.
-        strategy: search strategy.
-        max_depth: number of reasoning steps.
-        limited: whether a limit on candidates, tokens or seconds may end a question early. Its
-            steps are then sampled one by one, so that it is not charged for steps beyond the limit.
+    If a limit on candidates, tokens or seconds may end a question early (`limited`), steps are
+    sampled one by one, so that no step beyond the limit is charged.
     """
     whole = strategy.keeps_all_paths or strategy.ignores_num_candidates
     if whole and not limited and isinstance(policy, AnswerGenerator):
@@ -73,12 +69,8 @@ class WholeAnswers(GeneratorProxy[AnswerGenerator]):
 
     All tokens of an answer are charged when it is sampled; its later steps cost nothing. If an
     answer was cut at the limit for answers, the rest of it is sampled in the same way. The answers
-    of a request are a function of the request. Its first answers do not depend on how many answers
-    it requests.
-
-    Args:
-        policy: policy that can sample whole answers.
-        max_depth: number of reasoning steps; the last one runs to the end of the answer.
+    of a request depend on the request alone; the first ones are the same for any number of answers.
+    The last of `max_depth` steps runs to the end of the answer.
     """
 
     def __init__(self, policy: AnswerGenerator, max_depth: int) -> None:
@@ -150,12 +142,8 @@ class WholeAnswers(GeneratorProxy[AnswerGenerator]):
     def _next_rest(self, request: StepRequest, taken: Counter[tuple[str, Any]]) -> Answer:
         """The rest of a sampled answer that continues the request's path; empty without one.
 
-        Answers with the same beginning are served in the order in which they were sampled.
-
-        Args:
-            request: the request.
-            taken: number of rests that requests of the call took so far, by question and path; the
-                rest returned here is added.
+        Answers with the same beginning are served in the order in which they were sampled. `taken`
+        counts the rests that requests of the call took, by question and path; this one is added.
         """
         place = request.question.id, _key(request.path)
         rests = self._rests.get(place[0], {}).get(place[1], ())
@@ -199,10 +187,6 @@ class WholeScores(ScorerProxy[AnswerScorer]):
     """`StepScorer` that scores each whole answer in one pass.
 
     All of an answer is charged when its first step is scored; its later steps cost nothing.
-
-    Args:
-        scorer: PRM that can score several steps of a path in one pass.
-        answers: source of the sampled answers.
     """
 
     def __init__(self, scorer: AnswerScorer, answers: AnswerSource) -> None:
@@ -257,14 +241,9 @@ class WholeScores(ScorerProxy[AnswerScorer]):
     def _asked(self, question: Question, paths: dict[int, Path]) -> list[tuple[Path, int]]:
         """The paths of a question to send to the PRM, and the place in the call that pays for each.
 
-        Args:
-            question: the question.
-            paths: the paths to score by their places in the call.
-
-        Returns:
-            Paths, each with the place of the path that is charged. If a path occurs several times
-            in the call, its first place is charged for the first answer that begins with it, its
-            second place for the second answer, and so on.
+        `paths` are the paths to score by their places in the call. If a path occurs several times,
+        its first place pays for the first answer that begins with it, its second place for the
+        second answer, and so on.
         """
         waiting: dict[Any, deque[int]] = {}
         for i, path in paths.items():

@@ -21,8 +21,7 @@ TREES = "trees.jsonl.gz"
 class Appender:
     """A thread that compresses and writes, so that searches do not wait for the disk.
 
-    All queued entries are written together: first the trees, then, once those are on the disk, the
-    rows that point to them.
+    It writes all queued entries together: first the trees, then the rows that point to them.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:

@@ -6,9 +6,9 @@
     summary.json      aggregated figures, rewritten at the end
     *.png             plots
 
-A question's tree is on disk before its row, and the row holds the place of the tree. A process that
-is killed leaves at most one incomplete end per file and some trees without rows. The reader skips
-them, and the writer removes them when the run is continued.
+A question's tree is on disk before its row, which holds the place of the tree. A killed process
+leaves at most one incomplete end per file and some trees without rows. The reader skips them, and
+the writer removes them when the run is continued.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Run:
     Attributes:
         folder: path of the run folder.
         manifest: content of manifest.json.
-        rows: complete result rows, ordered by the recipe's cells and then by question. This order
-            does not depend on the number of workers, so tables and their resampling do not, either.
-        tree_folders: run folders of the rows whose trees are not in `folder`, by the rows' keys; a
-            run that was merged from several has such rows.
+        rows: complete result rows, ordered by the recipe's cells and then by question, so that
+            tables and their resampling do not depend on the number of workers.
+        tree_folders: for the rows of a merged run whose trees are not in `folder`: run folder by
+            the row's key.
     """
 
     folder: pathlib.Path
@@ -176,9 +176,7 @@ class RunWriter:
         self.close()
 
     def add(self, row: Row, result: SearchResult | None) -> None:
-        """Queue a row for writing, and the tree of `result` before it if one is given.
-
-        A separate thread writes the queue; `close` waits for it.
+        """Queue a row, and the tree of `result` if one is given, for the writing thread.
 
         Raises:
             ValueError: the folder has a row with this key already.

@@ -115,11 +115,7 @@ def begin(
 ) -> None:
     """Write the manifest of a run, or check that the run in the folder may be continued.
 
-    Args:
-        folder: path of the run folder.
-        old: manifest in the folder, or None.
-        new: manifest of the run.
-        filled: whether the folder has rows.
+    `filled` says whether the folder has rows, and `old` is its manifest, or None.
 
     Raises:
         BadInputError: the folder is another run's.
@@ -134,7 +130,7 @@ def begin(
 def _spend(folder: pathlib.Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Add the spent questions of a continued run to its manifest, which may not know all of them.
 
-    Questions and settings are the same, so the spent questions also hold for the existing rows.
+    They also hold for the existing rows, because questions and settings are the same.
     """
     known = {name: new[name] for name in _SPENT if name in new}
     for name in ("fitted_on", "chosen_on"):  # numbers of questions

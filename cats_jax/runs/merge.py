@@ -18,14 +18,13 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     """Merge runs of the same questions, policy and settings into one run each.
 
     Args:
-        runs: at least one run. Runs that differ in policy, questions, calibration or limits are
-            not merged, nor runs that were rescored with different votes, aggregations or graders.
-            A run that was rescored with another PRM only is merged with the run itself.
+        runs: at least one run. Runs that differ in policy, questions, calibration or limits are not
+            merged, nor runs rescored with different votes, aggregations or graders. A run that was
+            rescored with another PRM only is merged with the run itself.
 
     Returns:
         The merged runs, in order of first appearance. A merged run has the folder of its first run,
-        and reads each tree from the folder of the tree's own run. A row that two runs share occurs
-        once.
+        and reads each tree from the tree's own run. A row that two runs share occurs once.
 
     Raises:
         BadInputError: two runs differ in the answer, grade or number of tokens of a row with the
@@ -122,8 +121,8 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
 def _premises(family: Sequence[Run]) -> dict[str, Any]:
     """The entries that a certificate reads, from all runs: digests, rules and spent questions.
 
-    The merged run can't vouch for an entry that one of the runs lacks, such as a run of an earlier
-    version.
+    `asked` and `contents` are None if runs differ in them or one lacks them: nothing vouches for
+    them.
     """
     manifests = [run.manifest for run in family]
     found: dict[str, Any] = {}

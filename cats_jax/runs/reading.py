@@ -12,9 +12,6 @@ from .folder import Run, check_described, read_run
 def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
     """Read run folders, each once, and leave out those that can't be read or have no rows.
 
-    Args:
-        folders: at least one path. A folder that is named twice counts once.
-
     Returns:
         The runs, and for each folder that was left out one line with the reason.
 

@@ -80,14 +80,14 @@ class Row:
         reason: one line on a failure, a limit or an answer that could not be graded; else empty.
         steps: number of reasoning steps completed.
         ledger: cost of the search.
-        actions: (num_extra, num_retain, temperature, top_p, top_k, times) of each distinct action,
-            where `times` counts the decisions for it.
+        actions: (num_extra, num_retain, temperature, top_p, top_k, times) of each distinct action;
+            `times` counts its decisions.
         tree: offset and length in bytes of the tree's gzip member in the tree file, or None if no
             tree was written.
         dataset: label of the question's data set in a run of several; "" in a run of one.
         tolerance: largest absolute difference to `gold` that counted as equal, or None.
-        covered: whether some finished path gives the right answer, so that a perfect choice would
-            be right (pass@N for strategies that keep all N paths).
+        covered: whether some finished path gives the right answer (pass@N for strategies that keep
+            all N paths).
     """
 
     key: str
@@ -121,10 +121,9 @@ class Row:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Row:
-        """The inverse of `as_dict`.
+        """The inverse of `as_dict`; fields of `_LATER`, which older runs lack, default to 0.
 
-        Older runs lack the fields of `_LATER`, which default to 0. In
-        runs without `prm_refused`, a path that the PRM refused failed its question.
+        In runs without `prm_refused`, a path that the PRM refused failed its question.
 
         Raises:
             ValueError: a value is missing, is of another type, or is out of range.

@@ -70,7 +70,7 @@ def tree_from_lines(
 ) -> SearchResult:
     """The inverse of `tree_to_lines`, without token ids; the lines lack the other arguments.
 
-    The lines are read one by one, up to the first line that does not belong to a tree.
+    Lines are read up to the first one that does not belong to a tree.
 
     Raises:
         ValueError: the lines are not those of a tree.

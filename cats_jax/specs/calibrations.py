@@ -46,11 +46,10 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
     """The calibrations in a file written by `cats-jax calibrate`.
 
     Args:
-        name: path of the file, or one of three kinds of names. The name of a policy of the embedded
-            world gives the calibrations shipped for it. This name with "-likelihood" gives those
-            that weigh likelihoods in place of votes. "none" gives the identity for all `labels`.
-            Calibrations depend on the policy, because the value of siblings' votes and of
-            likelihoods does.
+        name: path of the file, or a name. The name of a policy of the embedded world gives the
+            calibrations shipped for it; with "-likelihood", those that weigh likelihoods in place
+            of votes. "none" gives the identity for all `labels`. Calibrations depend on the policy,
+            because the value of votes and likelihoods does.
         labels: labels of PRMs, read for "none" only.
 
     Raises:
@@ -75,8 +74,8 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
 def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
     """Digests of the questions that a file of calibrations was fitted on; empty if not recorded.
 
-    Files of earlier versions record no digests. Shipped calibrations were fitted on the embedded
-    world's training set.
+    Files of earlier versions record none. Shipped calibrations were fitted on the embedded world's
+    training set.
     """
     if name == "none":
         return frozenset()
@@ -110,12 +109,7 @@ def shipped_calibrations() -> tuple[str, ...]:
 
 
 def calibration_of(label: str, calibrations: Calibrations, *, required: bool) -> CalibrationValues:
-    """A PRM's calibration; the identity if the PRM has none and none is required.
-
-    Args:
-        label: label of the PRM.
-        calibrations: calibrations of the recipe.
-        required: whether the strategy reads the calibration.
+    """A PRM's calibration; the identity if the PRM has none and it is not `required`.
 
     Raises:
         BadInputError: the calibration is required but missing.

@@ -1,9 +1,8 @@
 """Certificates that `cats-jax certify` wrote, and the terms that must hold when one is used.
 
-A certificate is about one strategy at one N with one policy and PRM, under the run's limits, and
-about the distribution of the run's questions. Its calibration is a part of the strategy, so that a
-recipe need not name it. Devices and batches may differ, because they do not change the distribution
-of results.
+A certificate is about one strategy, with its calibration, at one N with one policy and PRM, under
+the run's limits and on the distribution of the run's questions. Devices and batches may differ,
+because they do not change the distribution of results.
 """
 
 from __future__ import annotations
@@ -140,8 +139,8 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
         elsewhere: see `Certified`.
 
     Returns:
-        The entry of the strategy in the certified run's manifest: "name", "label" and "options";
-        and the certificate.
+        The strategy's entry in the certified run's manifest ("name", "label" and "options"), and
+        the certificate.
 
     Raises:
         BadInputError: there is no such file, `cats-jax certify` did not write it, or it certifies
@@ -188,11 +187,7 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
 
 
 def read_content(path: str) -> dict[str, Any]:
-    """The content of a certificate's file.
-
-    Raises:
-        BadInputError: there is no such file, or `cats-jax certify` did not write it.
-    """
+    """The content of a certificate's file; BadInputError unless `cats-jax certify` wrote it."""
     where = f"certificate {path!r}"
     if not pathlib.Path(path).is_file():
         raise BadInputError(f"{where}: no such file: `cats-jax certify RUN --output` writes one")
@@ -212,8 +207,8 @@ def read_content(path: str) -> dict[str, Any]:
 def spent(content: Mapping[str, Any]) -> dict[str, list[str]]:
     """Entry `spent` of a manifest or a certificate: digests of questions, by their use.
 
-    The calibration was fitted on the questions of "fitted_on". A strategy was chosen on those of
-    "chosen_on". Files of earlier versions have no such entry.
+    "fitted_on": the calibration was fitted on them. "chosen_on": a strategy was chosen on them.
+    Files of earlier versions lack the entry.
     """
     found = content.get("spent") or {}
     return {name: list(found.get(name, ())) for name in ("fitted_on", "chosen_on")}
@@ -231,8 +226,8 @@ def terms(
     """The values that must be the same in a certified run and where its certificate is used.
 
     Args:
-        config, models, revisions, asked, contents: entries of the manifest of a run. The manifest
-            of an earlier version has no `asked`.
+        config, models, revisions, asked, contents: entries of the manifest of a run; `asked` is
+            None for an earlier version.
         strategy, prm: labels of the strategy and of its PRM in the run.
 
     Returns:
@@ -273,11 +268,9 @@ def terms(
 
 
 def broken_terms(certified: Certified, here: Mapping[str, Any]) -> list[str]:
-    """The differences between a search and a certificate's terms, one clause each.
+    """The differences between the terms of a search, `here`, and of a certificate, one clause each.
 
-    Args:
-        certified: the certificate.
-        here: `terms` of the search; without "data sets" if its questions are unknown.
+    If the questions are unknown, `here` lacks "data sets".
     """
     there = certified.terms
     broken = [
@@ -350,8 +343,9 @@ def _dataset(
 ) -> dict[str, Any]:
     """The identity of a data set, without the choice of rows, their order, and their seed.
 
-    A file is identified by its name without folders, its content and the columns that are read, and
-    a data set on the hub by its name, its split and the digest of all its questions and answers.
+    A file is identified by its name without folders, its content and the columns that are read. A
+    data set on the hub is identified by its name, its split and the digest of its questions and
+    answers.
     """
     named = {name: spec[name] for name in _DATASET if spec.get(name) is not None}
     if "file" in named:

@@ -1,9 +1,9 @@
 """How a language model as judge compares finished answers: the prompt as data, and its choice.
 
 The prompt stands in the place of the question in the judge's own format, so that every policy can
-compare. Question and answers are treated as hostile text. Each stands between two tags, and its
-text can't contain such a tag. A line of an answer that would state a choice gets a bar before it,
-so that a judge that repeats the line chooses nothing.
+compare. Question and answers are treated as hostile text: each stands between two tags, which it
+can't contain. A line of an answer that would state a choice gets a bar before it, so that a judge
+that repeats the line chooses nothing.
 """
 
 from __future__ import annotations
@@ -74,11 +74,7 @@ class ComparisonPrompt:
     def read(self, reply: str, count: int) -> int | None:
         """The chosen answer, from 0; None without a choice among `count` answers.
 
-        The last line that states a number counts.
-
-        Args:
-            reply: whole reply of the judge, without its thoughts.
-            count: number of answers in the prompt.
+        The last line of `reply` that states a number counts; `reply` has no thoughts.
         """
         stated = (self._number(line) for line in reversed(reply.split("\n")))
         number = next((each for each in stated if each is not None), 0)

@@ -138,12 +138,9 @@ class ExampleSteps:
         return cls(problems, where)
 
     def most_similar(self, step: str) -> tuple[int, float]:
-        """Number of the example step with the highest similarity, and the similarity.
+        """Number of the example step most similar to the text of a step, and the similarity.
 
         Ties: the earlier step.
-
-        Args:
-            step: text of a step.
         """
         columns, weights = self._unit(_words(step))
         vector = np.zeros(len(self._column))
@@ -155,8 +152,7 @@ class ExampleSteps:
     def text(self, number: int) -> str:
         """The problem and all steps around an example step, with that one marked as the key step.
 
-        Args:
-            number: of the step, as in `most_similar`.
+        `number` is that of `most_similar`.
         """
         index, key = self._places[number]
         problem = self._problems[index]

@@ -1,7 +1,7 @@
 """Locates and loads a user's functions, which recipes name as `module:function`.
 
-Loading a function runs the code of its module, and a run calls the function. A recipe that names
-functions is therefore code. A dry run only locates them, by the files that Python would import.
+Loading a function runs the code of its module, so a recipe that names functions is code. A dry run
+only locates them, by the files that Python would import.
 """
 
 from __future__ import annotations
@@ -40,14 +40,11 @@ def is_function_name(name: str) -> bool:
 def function_lines(
     strategies: Sequence[Any], policy: Any, prms: Sequence[Any], *, allowed: bool
 ) -> list[str]:
-    """A line for each function that a recipe names, with the file whose code a run executes.
-
-    Args:
-        strategies, policy, prms: the recipe's specs.
-        allowed: whether the recipe may name functions.
+    """A line for each function that a recipe's specs name, with the file whose code a run executes.
 
     Raises:
-        BadInputError: the recipe names a function and may not, or there is no such function.
+        BadInputError: the recipe names a function and may not (`allowed`), or there is no such
+            function.
     """
     named = [(f"strategy {spec.label!r}", spec.name) for spec in strategies]
     named += [("policy", policy.path), *((f"PRM {spec.label!r}", spec.path) for spec in prms)]

@@ -121,8 +121,8 @@ _OF_CATS = {
 class ModelSpec:
     """What policies and PRMs have in common: the model, its backend, and the backend's settings.
 
-    A setting that the backend can't honour is an error. For a model of the user's own,
-    `module:function`, the function reads all settings.
+    A setting that the backend can't honour is an error. For `module:function`, a model of the
+    user's own, the function reads all settings.
 
     Attributes:
         path: a model folder, an id of the Hugging Face hub (`owner/name`, see `models.hub`), a name
@@ -144,8 +144,8 @@ class ModelSpec:
             "vllm", the most that the run can need, see `models.source.settle`; for a server, the
             model's own. For "vllm" and servers.
         gpu_memory_utilization: share of each GPU's memory that the engine takes, in (0, 1]. The
-            settings from this one to `engine_args` are for "vllm"; None is vLLM's own default,
-            unless stated.
+            settings from here to `engine_args` are for "vllm"; None is vLLM's default, unless
+            stated.
         tensor_parallel_size: number of GPUs that the weights are spread over; 1 by default.
         quantization: vLLM's name of a method that compresses the weights.
         enforce_eager: whether CUDA graphs are left out. Default: False on a GPU, True on a CPU.
@@ -154,20 +154,19 @@ class ModelSpec:
         engine_args: any other arguments of `vllm.EngineArgs`, by name.
         served_name: name of the model in a server's /v1/models. Default: the server's only model.
             For servers.
-        api_key_env: name of the environment variable that holds a server's API key. The key itself
-            appears in no recipe, manifest or log. For servers.
+        api_key_env: name of the environment variable that holds a server's API key; the key appears
+            in no recipe, manifest or log. For servers.
         price: price of a million tokens, {input: X, output: Y}. This setting and the next three are
             for chat endpoints.
         max_cost: largest cost of all requests of this model, in the unit of `price`.
         max_requests_per_minute: largest number of requests in a minute.
-        replies: file of the endpoint's replies; a request that was answered before is served from
-            it. Each model has a file of its own.
+        replies: file of the endpoint's replies, from which repeated requests are served. Each model
+            has a file of its own.
         adapter: folder of a LoRA adapter in PEFT's layout, which is merged into the weights, see
             `models.adapter`. For "hf" and "vllm"; a server has its own.
     """
 
-    # A key that is added later needs the default None: manifests made before do not have it, and
-    # a missing entry of a manifest reads as null.
+    # A key that is added later needs the default None: in earlier manifests it reads as null.
     path: PathText
     backend: PathText = "hf"
     format: PathText = "auto"
@@ -330,10 +329,7 @@ class PrmSpec(ModelSpec):
 
 
 def check_replies(specs: Sequence[ModelSpec]) -> None:
-    """Raise BadInputError if two models of a run keep their replies in one file.
-
-    Only one of them could open it.
-    """
+    """Raise BadInputError if two models of a run keep their replies in one file."""
     known: dict[str, ModelSpec] = {}
     for spec in specs:
         if spec.replies is None:

@@ -46,11 +46,7 @@ def text_digests(**texts: str) -> dict[str, str]:
 def load_prompts(kind: str, choice: str, made: type[P], known: Mapping[str, P]) -> P:
     """The prompts of a name in `known`, or of a .yaml file with the fields of `made`.
 
-    Args:
-        kind: what the prompts are for, for messages.
-        choice: a name or the path of a file.
-        made: class of the prompts.
-        known: prompts by name.
+    `kind` is what the prompts are for, for messages.
 
     Raises:
         BadInputError: an unknown name, or a file that breaks a rule.

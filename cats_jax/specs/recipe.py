@@ -1,7 +1,6 @@
 """Recipes: the settings of a run, read from YAML and checked without loading a model.
 
-Errors name the key that breaks a rule. They are found in a second, not after the minutes that
-loading the models takes.
+Errors name the key that breaks a rule, before the minutes that loading the models takes.
 """
 
 from __future__ import annotations
@@ -213,11 +212,10 @@ def parse_strategy(entry: Any) -> StrategySpec:
 
 
 def _current_options(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A strategy's options by their current names.
+    """A strategy's options by their current names, with a FormerNameWarning for each former one.
 
     Raises:
         BadInputError: an option is given by both names.
-        FormerNameWarning: an option is given by its former name.
     """
     names = option_names(strategy)
     for former in given.keys() & names.keys():
@@ -383,10 +381,10 @@ _CHANGE_NO_RESULT = ("kv_cache_gib", "api_key_env", *PAID_KEYS)
 
 
 def without_memory(config: dict[str, Any]) -> dict[str, Any]:
-    """A manifest's settings without those of the models that change no result.
+    """A manifest's settings without those that change no result.
 
-    These are `kv_cache_gib`, the name of the variable that holds a server's API key, and the
-    settings `PAID_KEYS` of a chat endpoint.
+    These are `kv_cache_gib`, a server's `api_key_env`, and the settings `PAID_KEYS` of a chat
+    endpoint.
     """
     for model in (config["policy"], *config["prms"]):
         for name in _CHANGE_NO_RESULT:
@@ -404,13 +402,12 @@ def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = 
     """A recipe from a YAML file.
 
     Args:
-        path: path of the YAML file. Relative paths in the file are relative to the working
-            directory.
+        path: path of the file. Its relative paths are relative to the working directory.
         overrides: top-level keys and values that replace those of the file.
 
     Raises:
-        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
-            or a value breaks its rule.
+        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing, or
+            a value breaks its rule.
     """
     path = pathlib.Path(path)
     content = load_yaml(path, "recipe")

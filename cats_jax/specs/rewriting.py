@@ -1,11 +1,9 @@
 """How a policy rewrites a finished answer: prompts as data.
 
-A rewrite is a new whole answer. The policy writes it after the question and an earlier answer, and
-after a critique of that answer if the rewriting has a prompt for one. The prompt stands in the
-place of the question in the policy's own format, so that every policy can rewrite.
-
-Question, answer and critique are treated as hostile text. Each stands between two tags, and its
-text can't contain such a tag.
+A rewrite is a new whole answer, written after the question, an earlier answer, and optionally a
+critique of that answer. The prompt stands in the place of the question in the policy's own format,
+so that every policy can rewrite. Question, answer and critique are treated as hostile text: each
+stands between two tags, which it can't contain.
 """
 
 from __future__ import annotations
@@ -54,9 +52,8 @@ class Rewriting:
     def prompt_tokens(self, answer_tokens: int) -> int:
         """Most tokens that a prompt of a rewrite has besides the question's.
 
-        Args:
-            answer_tokens: most tokens of an answer or a critique. The prompts' own text counts one
-                token per byte.
+        `answer_tokens` is for an answer or a critique; the prompts' own text counts a token per
+        byte.
         """
         prompts = (self.prompt, self.critique)
         own = max(

@@ -13,10 +13,7 @@ from .rewriting import Rewriting, load_rewriting
 
 @dataclass(frozen=True, slots=True)
 class StrategyPrompts:
-    """Prompts as they were read; None without rewrites or comparisons.
-
-    A file may change while a run or a server uses it. All searches use what was read first.
-    """
+    """Prompts as first read, so that changes of files have no effect; None without prompts."""
 
     rewriting: Rewriting | None = None
     comparison: ComparisonPrompt | None = None
@@ -38,11 +35,7 @@ class StrategyPrompts:
 
 
 def load_strategy_prompts(strategy: search.Strategy) -> StrategyPrompts:
-    """The prompts of a strategy.
-
-    Raises:
-        BadInputError: an unknown name, or a file that is not a prompt of its kind.
-    """
+    """The prompts of a strategy; BadInputError for unknown names and files that break a rule."""
     rewriting, comparison = strategy.rewriting, strategy.comparison
     return StrategyPrompts(
         None if rewriting is None else load_rewriting(rewriting),

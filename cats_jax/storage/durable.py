@@ -1,7 +1,7 @@
 """Files that stay whole if the process is killed, and locks on output folders.
 
-An output folder may come from somebody else. So no file in it is written through a symbolic link or
-a hard link, which would change a file elsewhere.
+An output folder may come from somebody else. So no file in it is written through a symbolic or hard
+link, which would change a file elsewhere.
 """
 
 from __future__ import annotations
@@ -105,10 +105,9 @@ def replace_json(path: pathlib.Path, value: Mapping[str, Any], indent: int = 2) 
 
 
 def check_output(option: str, path: pathlib.Path) -> None:
-    """Check, before expensive work, that a file can be created at the path given by an option.
+    """Raise BadInputError, before expensive work, if no file can be created at an option's path.
 
-    Raises:
-        BadInputError: the path is a folder, or its parent folder is missing or can't be written.
+    The path is then a folder, or its parent folder is missing or can't be written.
     """
     if path.is_dir():
         raise BadInputError(f"{option} {str(path)!r} is a folder: name a file")
@@ -120,9 +119,7 @@ def check_output(option: str, path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
-    """Open a text file for writing that replaces `path` when the `with` block ends.
-
-    After any error the old content of `path` stays.
+    """Open a text file for writing that replaces `path` when the `with` block ends without error.
 
     Raises:
         BadInputError: the file can't be written.

@@ -1,6 +1,6 @@
 """Former names of keys in recipes, manifests and checkpoints, with the current ones.
 
-This version still reads the former names. A recipe with one causes a `FormerNameWarning`.
+Former names are still read. One in a recipe causes a `FormerNameWarning`.
 """
 
 from __future__ import annotations

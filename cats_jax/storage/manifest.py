@@ -73,14 +73,9 @@ def begin_folder(
 ) -> None:
     """Write the manifest of a folder without results, or check that a run may continue in it.
 
-    Args:
-        folder: folder that this process has locked.
-        kind: name of the kind of folder, for messages.
-        old: manifest of the folder; None if it has none.
-        new: manifest of this run.
-        names: entries in which the two manifests must agree.
-        filled: whether the folder has results. If it has none, as after a failed start, the new
-            manifest replaces the old one.
+    The two manifests must agree in the entries `names`. If the folder, which this process has
+    locked, has no results (`filled`), as after a failed start, the new manifest replaces the old
+    one.
 
     Raises:
         BadInputError: the manifests differ and there are results, or the folder has files but no
@@ -113,14 +108,10 @@ def begin_folder(
 
 
 def with_current_names(value: Any, parent: str = "") -> Any:
-    """A manifest of an earlier version with the current names of its entries.
+    """A manifest of an earlier version with the current names of its entries, see `former_names`.
 
-    See `former_names`. A model behind a server has null for `device` and `num_threads`. A missing
-    entry counts as null, see `differences`.
-
-    Args:
-        value: a manifest, or a JSON value in one.
-        parent: the key of `value`.
+    A model behind a server has null for `device` and `num_threads`. A missing entry counts as null,
+    see `differences`. `value` is a manifest, or a JSON value in one at the key `parent`.
     """
     if isinstance(value, list):
         if parent in ("feature_names", "excluded_features"):
@@ -157,8 +148,8 @@ def _with_current_options(strategy: dict[str, Any]) -> dict[str, Any]:
 def differences(old: Any, new: Any, name: str) -> list[str]:
     """The differences of two JSON values, as "name: old -> new"; a missing entry equals null.
 
-    A digest shows that something changed, but not what. So the difference of a digest is reported
-    only if the other entries of its mapping agree.
+    A digest does not show what changed. So the difference of a digest is reported only if the other
+    entries of its mapping agree.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         changes = {

@@ -20,15 +20,11 @@ _MAX_ROWS = 1 << 16
 
 
 def bounded_batches(path: pathlib.Path, limit: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file in batches, in order.
+    """The rows of a Parquet file in batches, in order; together at most `limit` bytes in memory.
 
-    Equal values can be stored once, so a file of some kilobytes may hold billions of values. The
-    number of rows of a batch is limited so that the batch fits into memory, even if each row has
-    the longest value of the file.
-
-    Args:
-        path: path of the file.
-        limit: most bytes that the rows may take in memory.
+    Equal values can be stored once, so a file of some kilobytes may hold billions of values. A
+    batch has so few rows that it fits into memory even if each row has the longest value of the
+    file.
 
     Raises:
         ValueError: the rows take more than `limit`, or more than `MAX_RATIO` times the file's size.

@@ -1,8 +1,8 @@
 """Reading of files that may be damaged or untrusted: within bounds, with errors of one line.
 
-Parsers raise errors of many types for content that they can't read. Some content needs far more
-memory or time than the size of its file suggests. Each reader of this package reads inside
-`reading`, parses JSON with `parse_json`, and inflates with `inflated_lines`.
+Parsers raise errors of many types, and some content needs far more memory or time than its size
+suggests. Each reader of this package reads inside `reading`, parses JSON with `parse_json`, and
+inflates with `inflated_lines`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def reading(
         what: what is wrong with the file.
 
     Raises:
-        BadInputError: any error was raised in the `with` block. Errors of this package already have
-            one line and stay as they are.
+        BadInputError: an error was raised in the `with` block. Errors of this package, which
+            already have one line, stay as they are.
     """
     try:
         yield
@@ -101,9 +101,7 @@ def read_json(path: pathlib.Path, limit: int = MAX_FILE) -> Any:
 def parse_json(text: str | bytes, *, any_integer: bool = False) -> Any:
     """A JSON value whose integers and depth are bounded.
 
-    Args:
-        text: the document.
-        any_integer: whether integers of more than 64 bits are read, as ids and answers may be.
+    With `any_integer`, integers of more than 64 bits are read, as ids and answers may be.
 
     Raises:
         ValueError: it is not JSON, has an integer of more than 64 bits (or of thousands of digits),
@@ -112,7 +110,7 @@ def parse_json(text: str | bytes, *, any_integer: bool = False) -> Any:
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     text = data.decode("utf-8-sig") if isinstance(text, bytes) else text
-    # Most lines need neither check, and both take time: a page reads many trees line by line.
+    # Most lines need neither check, and checks take time: a page reads many trees line by line.
     exact = not any_integer and _LONG in data.translate(_ZEROS)
     value = (_EXACT if exact else _PLAIN).decode(text)
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH:

@@ -25,15 +25,9 @@ class Rule(NamedTuple):
 
 
 def check_entries(values: Any, rules: Mapping[str, Rule], where: str = "") -> None:
-    """Check entries of a mapping; entries without a rule may be anything.
+    """Raise ValueError unless a mapping has the entries in `rules`, and each keeps its rule.
 
-    Args:
-        values: the mapping, as parsed.
-        rules: a rule for each entry that must be there.
-        where: name of the mapping, for messages.
-
-    Raises:
-        ValueError: it is not a mapping, an entry is missing, or an entry breaks its rule.
+    Other entries may be anything. `where` is the name of the mapping, for messages.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{where or 'it'} must be a mapping")

@@ -54,9 +54,8 @@ _LINES = {
 def checked(kind: type[Kind]) -> type[Kind]:
     """A frozen dataclass that raises BadInputError for the first field that breaks its rule.
 
-    The class attribute `where` names the key under which such a mapping stands, and `renamed` has
-    the new names of former keys, for messages. A field with the metadata `key=False` is not read
-    from files.
+    For messages, the class attribute `where` names the key of such a mapping, and `renamed` has the
+    new names of former keys. A field with the metadata `key=False` is not read from files.
     """
     made = pydantic.dataclasses.dataclass(frozen=True, config=_CONFIG)(kind)
     init: Any = made.__init__
@@ -76,10 +75,7 @@ def checked(kind: type[Kind]) -> type[Kind]:
 def from_mapping(kind: type[Kind], value: Any, where: str = "") -> Kind:
     """An instance of a `checked` class from the content of a file.
 
-    Args:
-        kind: the class.
-        value: the content, as parsed.
-        where: name of the mapping, for messages; default: `kind.where`.
+    `where` is the name of the mapping, for messages; default: `kind.where`.
 
     Raises:
         BadInputError: it is not a mapping, a key is unknown or missing, or a value breaks its rule.

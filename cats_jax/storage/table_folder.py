@@ -1,7 +1,7 @@
 """Folders of Parquet tables with a manifest, which grow block by block and survive a kill.
 
-A table is written whole or not at all, and no table is changed once it is written. A process that
-was killed continues with the first missing block.
+A table is written whole or not at all, and never changed. A process that was killed continues with
+the first missing block.
 """
 
 from __future__ import annotations
@@ -62,12 +62,8 @@ def locked(
 ) -> Iterator[None]:
     """Create or continue a folder, and lock it until the end of the `with` block.
 
-    Args:
-        folder: the folder.
-        manifest: manifest of this process.
-        kind: kind of the folder.
-        extend: called with the manifest of an existing folder; returns it with the additions that
-            this process may make. If the result agrees with `manifest`, the folder gets it.
+    `extend` gets the manifest of an existing folder, and returns it with the additions that this
+    process may make. If the result agrees with `manifest`, the folder gets it.
 
     Raises:
         BadInputError: the folder was begun with other settings, is of another kind, is in use, or
@@ -119,11 +115,7 @@ def read_manifest(folder: str | pathlib.Path, kind: FolderKind) -> dict[str, Any
 
 
 def write_table(path: pathlib.Path, table: pa.Table) -> None:
-    """Write a table; it is on the disk when this returns.
-
-    Raises:
-        RunStoppedError: the table can't be written.
-    """
+    """Write a table to the disk; RunStoppedError if it can't be written."""
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd")
     try:
@@ -133,11 +125,7 @@ def write_table(path: pathlib.Path, table: pa.Table) -> None:
 
 
 def read_tables(paths: Sequence[pathlib.Path], kind: FolderKind) -> pa.Table:
-    """Read tables of the same columns and return their rows as one table, in order.
-
-    Raises:
-        BadInputError: a table is missing or damaged.
-    """
+    """Rows of tables of the same columns, in order; BadInputError for missing or damaged tables."""
     way_out = f"delete the files of its number, and the same `{kind.command}` collects them anew"
     tables: list[pa.Table] = []
     rest = MAX_TABLES

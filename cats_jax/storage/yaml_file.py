@@ -12,11 +12,7 @@ from ..errors import BadInputError, known_names, quoted
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Put a file's name before the message of an error in its values.
-
-    Raises:
-        BadInputError: the block raised one.
-    """
+    """Put a file's name before the message of a BadInputError of the `with` block."""
     try:
         yield
     except BadInputError as error:
@@ -27,7 +23,7 @@ def checked_fields(where: str, content: Any, kind: type) -> dict[str, Any]:
     """Check a mapping against the fields of a dataclass and return it, with lists as tuples.
 
     The key `name` may be missing, because callers supply a default. Only the types str, int (0 or
-    more), bool and tuple[str, ...] are checked; the caller checks fields of other types.
+    more), bool and tuple[str, ...] are checked here.
 
     Raises:
         BadInputError: `content` is not a mapping, a key is unknown or missing, or a value has the

@@ -1,8 +1,7 @@
 """YAML documents of bounded size, with the scalars of YAML 1.2 and without duplicate keys.
 
-PyYAML reads YAML 1.1, in which `1:30` is 90, `010` is 8 and `no` is false. Of two equal keys it
-takes the last one without an error. A few lines of aliases of aliases can stand for billions of
-values.
+PyYAML reads YAML 1.1, in which `1:30` is 90, `010` is 8 and `no` is false. It takes the last of two
+equal keys without an error. A few lines of aliases of aliases can stand for billions of values.
 """
 
 from __future__ import annotations
@@ -33,11 +32,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def load_yaml(path: str | pathlib.Path, what: str) -> Any:
-    """The content of a YAML file.
-
-    Args:
-        path: path of the file.
-        what: name of the kind of file, for messages.
+    """The content of a YAML file; messages call it by `what`, the kind of file.
 
     Raises:
         BadInputError: the file does not exist, or is not valid YAML within the limits.

@@ -9,9 +9,9 @@ Everything here is shipped with the package and loads offline::
     world.policy_path("weak")      # a Hugging Face folder
     world.prm_path("exact")        # one of world.PRM_NAMES
 
-Importing this module loads neither torch nor transformers. The command
-`python -m studies.world.models.build` makes the assets anew in the repository. The measured figures
-of all models are in ``assets/world.json``.
+Importing this module loads neither torch nor transformers. In the repository, `python -m
+studies.world.models.build` makes the assets anew. ``assets/world.json`` has the measured figures of
+all models.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ LEVELS = (1, 2, 3, 4, 5)
 QuestionSet = Literal["prm", "controller", "validation", "test"]
 QUESTION_SETS: tuple[QuestionSet, ...] = get_args(QuestionSet)
 
-# Bounds on what the checker reads. They are far above anything the generator writes and keep the
-# work for a hostile text small: a reduction state is a subset of at most `MAX_OPERATIONS` nodes.
+# Bounds on what the checker reads, far above what the generator writes. They keep the work for a
+# hostile text small: a reduction state is a subset of at most `MAX_OPERATIONS` nodes.
 MAX_QUESTION_CHARS = 512
 MAX_STEP_CHARS = 256
 MAX_NUMBER_DIGITS = 9
@@ -89,9 +89,8 @@ def problem_id(text: str) -> str:
 def question_set(text: str) -> QuestionSet:
     """The set a question belongs to, by the hash of its text: 60/20/10/10 percent.
 
-    The set follows from a rule, not from a list. Every question that can be generated belongs to
-    exactly one set, at any time. So nothing that was trained on one set can have seen a question of
-    another.
+    Every question that can be generated belongs to exactly one set, at any time. So nothing that
+    was trained on one set has seen a question of another.
     """
     digest = hashlib.sha256(b"cats-jax question set:" + text.encode()).digest()
     share = int.from_bytes(digest[:4], "big") % 100
@@ -156,8 +155,8 @@ def check_steps(question_text: str, steps: Sequence[str]) -> list[bool]:
     A step ``a op b=c`` is right iff an operation that was not reduced before now has exactly the
     two numbers a and b, and c is its value. The boxed step is right iff every operation was reduced
     and it holds the value. After a wrong step, and after the boxed one, every step is wrong. If
-    equal operations make it ambiguous which one a step reduced, the checker follows all readings at
-    once. A solution is right if one reading of it is right.
+    equal operations make it ambiguous which one a step reduced, the checker follows all readings. A
+    solution is right if one reading of it is right.
 
     Args:
       question_text: a question of this world.

@@ -1,8 +1,7 @@
 r"""The world's tokenizer: single characters, the blank line and ``\boxed{`` as one token each.
 
-No token spans the border between two steps, so a path can grow by appending ids: encoding a step by
-itself and adding the separator's id gives the encoding of the joined text. Both the policies and
-the PRMs use this one vocabulary.
+No token spans the border between two steps, so a path can grow by appending ids: those of a step
+and that of the separator. Policies and PRMs share this vocabulary.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _CHAT_TEMPLATE = (
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer saved in every model folder of the world.
 
-    It adds no special token of its own: a prompt's ``<s>`` comes from the chat template or from
-    the caller. Characters outside the vocabulary become ``<unk>``.
+    It adds no special token: a prompt's ``<s>`` comes from the chat template or from the caller.
+    Characters outside the vocabulary become ``<unk>``.
     """
     tokenizer = Tokenizer(models.WordLevel(TOKEN_IDS, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
@@ -59,10 +58,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def encode(text: str) -> list[int]:
-    """Ids of a text that this world's grammar can write: the fast encoder of the build.
-
-    The same ids as `build_tokenizer()` gives, for texts made of the vocabulary's tokens.
-    """
+    """Ids of a text as by `build_tokenizer()`, but faster; ValueError for unknown characters."""
     try:
         return [TOKEN_IDS[token] for token in _TOKENS.findall(text)]
     except KeyError as error:
