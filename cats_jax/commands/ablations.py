@@ -22,7 +22,7 @@ def ablations(
 ) -> int:
     """Train every row of the tables in cats_jax/training/ablations.yaml, and test it on questions.
 
-    Repeat the command to resume a study that was killed; it continues with the interrupted row.
+    Repeat the command to resume a study that was killed.
 
     Args:
         tables: names of tables; none: all tables.

@@ -56,8 +56,7 @@ def certify(
         num_candidates: values of N to test; strategies that ignore N stay. Default: all.
         prms: labels of the PRMs to test; strategies without a PRM stay. Default: all.
         output: also write the table to this folder as Markdown, CSV and LaTeX, its figure as PNG,
-            SVG and PDF, and the certificate with the digests of its models and questions as
-            certificate.json.
+            SVG and PDF, and certificate.json with the digests of models and questions.
     """
     import json
 
@@ -112,11 +111,7 @@ def _maker(
     delta: float,
     order: Literal["holm", "descending"],
 ) -> Callable[[Run], _Made]:
-    """The function that makes the certificate of the options from a run.
-
-    Raises:
-        BadInputError: the options do not go together.
-    """
+    """The function that makes the options' certificate from a run; BadInputError if they clash."""
     from ..reporting import certified_configurations as configurations
     from ..reporting import selective_answers
     from ..reporting import stopping_thresholds as thresholds

@@ -20,9 +20,8 @@ def convert(
     """Write a checkpoint of pickled .bin files, or a GGUF, as a model folder with safetensors.
 
     .bin files are read in a process of their own, with limits on time and memory, and nothing in
-    them is run. Configuration and tokenizer files are copied. The weights of a GGUF are
-    dequantised; configuration and tokenizer are made from what it says. conversion.json records
-    the sources' SHA-256.
+    them is run. Configuration and tokenizer files are copied. A GGUF's weights are dequantised, and
+    its configuration and tokenizer converted. conversion.json records the sources' SHA-256.
 
     Args:
         path: model folder with pytorch_model.bin, or shards of it; or a GGUF of architecture llama,

@@ -29,11 +29,7 @@ def show_bounds(
 ) -> None:
     """Print the largest cost of a run; models, controllers and hub data may be missing.
 
-    Args:
-        console: console to print on.
-        recipe: recipe of the run.
-        models: source of the recipe's models.
-        missing: parts that are known to be missing, one line each.
+    `missing` are parts that are known to be missing, one line each.
     """
     from ..datasets import count_questions
     from ..evaluation.cells import check_outcome_models, grid
@@ -149,9 +145,7 @@ def _show_remarks(console: Console, notes: Sequence[str], absent: Sequence[str])
 def _footprints(
     specs: Sequence[PolicySpec | PrmSpec], models: ModelSource, work: Work
 ) -> tuple[list[Footprint | None], list[str], list[str]]:
-    """Memory of the policy and of each PRM, and two lists of lines.
-
-    The first list names the models that are missing, the second the format of each other model.
+    """Memory of the policy and of each PRM, the missing models, and the formats of the others.
 
     Raises:
         BadInputError: a name or format is unknown, or a model does not fit its format.
@@ -210,10 +204,7 @@ def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
 
 
 def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]]) -> None:
-    """Print what each model needs on its device, and whether each group fits at once.
-
-    A missing model (None) leaves its group undecided.
-    """
+    """Print what each model needs on its device, and whether each group, if complete, fits."""
     from ..models.footprint import PROMPT_TOKENS, device_memory
     from .terminal import say
 
@@ -283,7 +274,7 @@ def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
 def _show(
     console: Console, title: str, ranks: Mapping[str, int], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Print a table of texts; on a narrow terminal columns of higher rank are hidden first."""
+    """Print a table of texts; a narrow terminal hides columns of higher rank first."""
     from ..reporting.printing import show_sheet
     from ..reporting.sheets import Column, Sheet, plain
 

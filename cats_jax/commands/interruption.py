@@ -30,8 +30,8 @@ def interrupted(words: Sequence[str]) -> str:
 def interrupted_by_sigterm() -> Iterator[None]:
     """Make SIGTERM end the `with` block by a KeyboardInterrupt, as Ctrl-C does.
 
-    Files that are being written are then closed. Only the main thread receives signals; in another
-    thread this context manager does nothing.
+    Files that are being written are then closed. Outside the main thread, which alone receives
+    signals, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

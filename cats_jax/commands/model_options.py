@@ -11,15 +11,15 @@ from ..errors import BadInputError
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How models are loaded; the same settings as those of a model in a recipe.
+    """How models are loaded; the settings are those of a model in a recipe.
 
     Attributes:
         backend: hf (transformers), vllm (an engine started here), auto (vllm where it is installed
             and a GPU is there, else hf), or the address of a server of vLLM that has the model.
         device: cpu, cuda, cuda:N or auto; default: cpu on the back end hf, auto on others.
         dtype: float32 or bfloat16; a server has its own.
-        batch_tokens: most tokens of the rows that are computed together; the back end hf holds them
-            in memory. Default: 65536, and 32768 for score and quality.
+        batch_tokens: most tokens of the rows that the back end hf computes together, in memory.
+            Default: 65536, and 32768 for score and quality.
         kv_cache_gib: size of the cache of keys and values in GiB; for the back end hf. Default: a
             quarter of the memory that is free after loading.
         num_threads: threads on a CPU, without a server. Default: one for a model of less than 2**25
@@ -33,7 +33,7 @@ class ModelOptions:
             writes. This option and the next three are for chat endpoints.
         max_cost: largest cost of all requests, in the unit of the prices.
         max_requests_per_minute: largest number of requests in a minute.
-        replies: file of the endpoint's replies; what it answered before is not asked again.
+        replies: file of the endpoint's replies; no request in it is sent again.
     """
 
     backend: str = "hf"
@@ -52,11 +52,7 @@ class ModelOptions:
     replies: str | None = None
 
     def settings(self) -> dict[str, Any]:
-        """The settings of a `ModelSpec` that are not None.
-
-        Raises:
-            BadInputError: an option is out of its range.
-        """
+        """The settings of a `ModelSpec` that are not None; BadInputError if one is out of range."""
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise BadInputError(f"--batch-tokens={self.batch_tokens}: must be at least 1")
         names = [entry.name for entry in dataclasses.fields(ModelOptions)]

@@ -14,8 +14,8 @@ def page(
 ) -> int:
     """Write one HTML page of run folders, to look at summary, questions and search trees.
 
-    The page is one file that needs neither a server nor a network. Each group of folders with the
-    same policy, questions and limits is one part of it.
+    The page needs neither a server nor a network. Folders with the same policy, questions and
+    limits are one part of it.
 
     Args:
         runs: run folders, finished or not.

@@ -31,11 +31,7 @@ class PrmOptions(ModelOptions):
     head: str | None = None
 
     def spec(self, prm: str) -> PrmSpec:
-        """The PRM of this name or folder, loaded with these options.
-
-        Raises:
-            BadInputError: an option is out of its range.
-        """
+        """The PRM of this name or folder; BadInputError if an option is out of range."""
         from ..specs.recipe import PrmSpec
 
         settings = self.settings()

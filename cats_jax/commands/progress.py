@@ -25,10 +25,7 @@ _SECONDS_BETWEEN_LINES = 20.0
 class ProgressBar:
     """A bar with the share that is done; without a terminal, a line every 20 seconds.
 
-    Args:
-        console: console to draw on.
-        title: name of the task.
-        total: value of `show` at which the task is done.
+    `total` is the value of `show` at which the task is done.
     """
 
     def __init__(self, console: Console, title: str, total: float) -> None:
@@ -64,8 +61,7 @@ class ProgressBar:
 class ProgressBars:
     """An `evaluate.Observer`: a bar for each open cell, and one for the whole run.
 
-    When a cell ends, a line is printed. Without a terminal there are no bars, and a line is also
-    printed every 20 seconds.
+    A line is printed when a cell ends; without a terminal, also every 20 seconds, in place of bars.
     """
 
     def __init__(
@@ -145,7 +141,7 @@ class ProgressBars:
         return "" if left is None else f"{duration(left)} left"
 
     def _line(self, cell: _Cell, *more: str) -> None:
-        """Print the figures of a cell; if they do not fit on the line, the last are left out."""
+        """Print the figures of a cell; the last ones are left out if the line is too short."""
         parts = [f"{cell.label}: {cell.done}/{cell.total}", cell.accuracy("accuracy "), *more]
         parts = [part for part in parts if part]
         while len(parts) > 1 and len(", ".join(parts)) > self._console.width:
@@ -155,17 +151,9 @@ class ProgressBars:
 
 @dataclass
 class _Cell:
-    """A cell that has begun.
+    """A cell that has begun: its label, questions, rows (`done`), right rows, tokens and bar.
 
-    Attributes:
-        label: number and title of the cell.
-        total: number of questions.
-        done: rows.
-        right: rows with the right answer.
-        tokens: tokens of the rows of this run.
-        task: its bar, if it has one.
-        started: when the cell began, in seconds of the monotonic clock.
-        printed: when its last line was printed.
+    `started` and `printed`, when its last line was printed, are of the monotonic clock.
     """
 
     label: str

@@ -18,8 +18,8 @@ def score(
 ) -> int:
     """Score rows {"question", "steps": [...]}: the same rows, with "scores", one for each step.
 
-    An outcome model reads the steps as one finished answer: its rows have one "score". A row that
-    has no valid scores (a blank step, no step, more tokens than the model has positions) says why
+    An outcome model reads the steps as one finished answer: its rows have one "score". A row
+    without valid scores (a blank step, no step, more tokens than the model has positions) says why
     in "error". The output is written as a whole or not at all. The exit code is 1 if no row could
     be scored.
 

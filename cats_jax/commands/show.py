@@ -38,9 +38,9 @@ def show(
 ) -> int:
     """Look at the questions of a run, finished or not, and at the search trees of one of them.
 
-    Without --question it prints a table of the questions with a mark for each strategy, PRM and N.
-    With --question it draws that question's trees and says where the right path was lost. For the
-    embedded world's models it names the step; for others it says whether a finished path was right.
+    Without --question, it prints a table of the questions with a mark for each strategy, PRM and N.
+    With --question, it draws that question's trees and names the step at which the right path was
+    lost; for models other than the embedded world's, it says whether a finished path was right.
 
     Args:
         run: run folder.
@@ -140,7 +140,7 @@ def _command_of_trees(
 ) -> str:
     """The command that draws a question's trees of the same strategies, N and PRMs.
 
-    With `differ`, the command names one N and one PRM at which the two strategies differ.
+    With `differ`, it names one N and one PRM at which the two strategies differ.
     """
     from ..reporting.plain_text import one_line
     from ..reporting.selection import differing_rows

@@ -160,10 +160,8 @@ class _Plan(NamedTuple):
     """A search whose models are checked, except for memory, and not loaded yet.
 
     Attributes:
-        recipe: recipe of one cell, with the settings that its models chose.
-        cell: the cell.
-        asked: the question.
-        models: the checked models.
+        recipe, cell: recipe of one cell, with the settings that its models chose, and the cell.
+        asked, models: the question, and the checked models.
         warnings: what the user should know before the search.
         guarantees: what certificates state about the answer, one line each.
     """

@@ -43,8 +43,7 @@ class SolveOptions(ModelOptions):
     def of_each(self, *, chat: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
         """The settings of the policy and of the PRM, which share them unless one is remote.
 
-        Args:
-            chat: whether the policy is a model of a chat endpoint.
+        `chat` says whether the policy is a model of a chat endpoint.
 
         Raises:
             BadInputError: an option is out of its range, or is for a server without an address.

@@ -27,8 +27,7 @@ def one_cell(
     """A recipe of one cell, so that its rules are those of every recipe.
 
     Args:
-        given: the options that the user gave, by name.
-        loading: how policy and PRM are loaded.
+        given, loading: the options by name, and how policy and PRM are loaded.
         recipe: recipe whose values the options replace; None: a certificate's, if one is given, or
             the defaults.
 
@@ -173,8 +172,8 @@ def _certified_models(
 
 
 _USERS_OWN = ("backend", "served_name", "api_key_env", "engine_args")
-"""Settings that name a server, its key, or classes that an engine loads. Only the user may give
-these settings, because a certificate may come from a stranger."""
+"""Settings that name a server, its key, or classes that an engine loads: no certificate, which
+may come from a stranger, may set them."""
 
 
 def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: SolveOptions) -> Recipe:

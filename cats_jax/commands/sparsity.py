@@ -16,7 +16,7 @@ def sparsity(
 ) -> int:
     """Share of weights with |w| < 1e-4, in all and in the last layer, from safetensors files.
 
-    The last layer is the layer that gives a PRM's score: its head, or the language-model head.
+    The last layer is the one that gives a PRM's score: its head, or the language-model head.
 
     Args:
         path: model folder, or a PRM of the embedded world.

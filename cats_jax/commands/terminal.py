@@ -19,8 +19,5 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line of prose, wrapped between words on a terminal and not wrapped in a file or pipe.
-
-    Paths and commands are for copying: print those by `console.print` with `soft_wrap`.
-    """
+    """Print a line of prose, which a terminal wraps; paths and commands need `soft_wrap`."""
     console.print(Text(text), soft_wrap=not console.is_terminal)

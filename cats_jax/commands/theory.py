@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
     """Test the paper's theorems and formulas, and print the verdicts, in about a minute.
 
-    "fails" with a remedy is a finding, not an error: the exit code is 1 only if a verdict is not
-    the one the analysis expects.
+    "fails" with a remedy is a finding: the exit code is 1 only if a verdict is not the one that the
+    analysis expects.
 
     Args:
         seed: random seed of the sampled checks.

@@ -19,9 +19,8 @@ class _Part:
 class TimeLeft:
     """One estimate for all cells of a run.
 
-    A cell's work is its number of questions times its weight. A question that is being searched
-    counts as half done. The remaining work is assumed to take the same time per unit as the work
-    that this process has done.
+    A cell's work is its number of questions times its weight, a question in progress counting half.
+    The rest is assumed to take as long per unit as the work that this process has done.
     """
 
     def __init__(self, weights: Mapping[str, float], questions: int, in_flight: int) -> None:
@@ -29,8 +28,7 @@ class TimeLeft:
 
         Args:
             weights: work of one question of each cell, by the cells' titles.
-            questions: number of questions of a cell.
-            in_flight: number of questions that are searched at once.
+            questions, in_flight: numbers of questions of a cell, and of those searched at once.
         """
         self._weights = weights
         self._questions = questions

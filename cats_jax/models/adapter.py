@@ -27,7 +27,7 @@ from .weights import StoredTensor, file_tensors, stored_tensors
 
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
-# An adapter of 8 bits a number needs no other scale than its lora_alpha.
+# Numbers of 8 bits whose only scale is the adapter's lora_alpha.
 _FLOATS_OF_8_BITS = ("F8_E4M3", "F8_E5M2")
 
 # Keys of adapters that change more than W + scale * B A, or another W.
@@ -42,18 +42,16 @@ _REFUSED = (
     "alora_invocation_tokens",
 )
 
-# The other ways to begin (PiSSA, OLoRA, LoftQ, CorDA) change the base's weights, too.
+# Other values (PiSSA, OLoRA, LoftQ, CorDA) also change the base's weights.
 _PLAIN_BEGINNINGS = (None, True, False, "gaussian", "orthogonal", "eva")
 
-# Regular expressions without groups, and with few repetitions: such a search can't take long.
+# Regular expressions without groups and with few repetitions, so that a search is short.
 _PATTERN = re.compile(r"[\w.\\^$|\[\]+*-]{1,200}")
 _MOST_REPETITIONS = 3
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What is added to one weight."""
-
     a: StoredTensor
     b: StoredTensor
     scale: float
@@ -68,8 +66,7 @@ class Adapter:
 
     Raises:
         MissingModelError: the folder is not there, or holds no adapter.
-        BadInputError: the adapter is of a kind that is not merged, or its tensors do not fit the
-            base's.
+        BadInputError: the adapter can't be merged, or its tensors do not fit the base's.
     """
 
     def __init__(self, folder: str | pathlib.Path, base: pathlib.Path):
@@ -124,7 +121,6 @@ class Adapter:
             raise self._refuse(f"transformers has no {min(left)!r} in the model", _BY_HAND)
 
     def _read_parts(self) -> dict[str, _Part]:
-        """What is added to each weight, by its bare name."""
         halves: dict[str, dict[str, StoredTensor]] = {}
         for tensor in file_tensors(self.folder / WEIGHTS):
             found = _NAME.fullmatch(tensor.name)
@@ -165,7 +161,6 @@ class Adapter:
         return _Part(a, b, alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank))
 
     def _count(self, key: str, patterns: str, module: str) -> float:
-        """The value of a key for a module, by the first pattern that its name ends with."""
         value = self._config.get(key, 8)
         for pattern, other in (self._config.get(patterns) or {}).items():
             if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", module):

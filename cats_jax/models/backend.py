@@ -19,12 +19,12 @@ Spec = TypeVar("Spec", bound=ModelSpec)
 
 
 def choose_backend(spec: Spec) -> Spec:
-    """A spec whose backend and device are those that this machine gives it.
+    """A spec with a backend and a device in place of "auto".
 
-    The backend "auto" becomes "vllm" where vLLM is installed, a GPU is there, the device is not the
-    CPU, and the model has no `head`, else "hf"; the settings of the other backend get their
-    defaults. The device "auto" becomes "cuda" where a GPU is there, else "cpu". A second call on
-    the result changes nothing.
+    The backend becomes "vllm" if vLLM is installed, a GPU is there, the device is not the CPU, and
+    the model has no `head`; else "hf". The settings of the other backend get their defaults. The
+    device becomes "cuda" if a GPU is there, else "cpu". A second call on the result changes
+    nothing.
     """
     if _is_served(spec):
         return spec
@@ -71,8 +71,7 @@ def read_api_key(variable: str) -> str:
     """The API key in an environment variable, without white space at its ends.
 
     Raises:
-        BadInputError: the variable is not set, or holds what can't be sent; the message does not
-            contain the key.
+        BadInputError: the variable is not set, or can't be sent. The message has no key.
     """
     key = os.environ.get(variable, "").strip()
     if not key:

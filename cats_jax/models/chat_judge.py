@@ -15,11 +15,10 @@ def chat_judge(spec: PrmSpec) -> JudgeScorer:
     """The judge of a recipe that names a model of a chat endpoint.
 
     It writes critiques, because endpoints report no probabilities of tokens that they did not
-    sample. Its number of parameters and its sparsity are not known and count as 0.
+    sample. Its number of parameters and its sparsity are unknown and count as 0.
 
     Raises:
-        BadInputError: the format is not that of a judge that writes, or the endpoint refuses the
-            first request.
+        BadInputError: the judge's format does not write, or the endpoint refuses the first request.
         RunStoppedError: the endpoint does not answer, or `max_cost` is reached.
     """
     from .serving.chat import ChatPolicy

@@ -1,10 +1,9 @@
 """The policy's own confidence in place of a PRM.
 
-The score of a step is the geometric mean of the probabilities of its tokens under the policy, at
-temperature 1 and without truncation. Tokens that were put in, such as those that close a thought at
-its budget, are left out of the mean. It costs nothing, because the policy reports the
-log-probabilities of what it samples. It says how sure the policy is, not whether the step is right:
-fit a calibration before it is compared with a threshold.
+The score of a step is the geometric mean of its sampled tokens' probabilities under the policy, at
+temperature 1 and without truncation. Tokens that were put in, as at a thought's budget, do not
+count. The policy reports the probabilities, so a score costs nothing. It says how sure the policy
+is, not whether the step is right: fit a calibration before a comparison with a threshold.
 """
 
 from __future__ import annotations

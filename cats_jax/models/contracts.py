@@ -1,8 +1,7 @@
 """Contract tests for bridges: every generator and every scorer passes them.
 
-The tests take the implementation as an argument, so that this project and the author of a new
-bridge run the same tests. A broken contract raises AssertionError, whose message names the rule.
-The rules of a single call are those of every search, `cats_jax.live.contract`.
+The author of a new bridge runs the same tests as this project. The AssertionError of a broken
+contract names the rule. The rules of a single call are in `cats_jax.live.contract`.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ def check_generator(
 ) -> None:
     """Checks a policy against the `StepGenerator` protocol, and `AnswerGenerator` if it has that.
 
-    A search checks the shapes and ranges of every call. This check also asks in other orders and
-    batches, which a search can't.
+    Unlike a search, it also compares calls in other orders and batches.
 
     Args:
         generator: the implementation; its cached state of the questions is forgotten at the end.
@@ -48,7 +46,7 @@ def check_generator(
             (the Hugging Face bridge in float32). Otherwise only shapes and ranges are checked.
 
     Raises:
-        AssertionError: naming the rule that does not hold.
+        AssertionError: a rule does not hold; the message names it.
     """
     _require(len(questions) >= 2, "give check_generator two questions or more")
     _check_name_and_size(generator)
@@ -120,8 +118,7 @@ def check_scorer(
 ) -> None:
     """Checks a PRM against the `StepScorer` protocol, and `AnswerScorer` if it has that.
 
-    A search checks the shapes and ranges of every call. This check also asks in other orders and
-    batches, which a search can't.
+    Unlike a search, it also compares calls in other orders and batches.
 
     Args:
         scorer: the implementation; its cached state of the questions is forgotten at the end.
@@ -131,7 +128,7 @@ def check_scorer(
             (the Hugging Face bridge in float32).
 
     Raises:
-        AssertionError: naming the rule that does not hold.
+        AssertionError: a rule does not hold; the message names it.
     """
     _require(len(paths) > 0, "give check_scorer at least one path")
     _check_name_and_size(scorer)

@@ -23,10 +23,7 @@ _TEXT_FILES = (
 
 
 def text_digests(folder: pathlib.Path) -> dict[str, str]:
-    """Digests of the files that say how a model reads and writes texts, by name.
-
-    These are its tokenizer's, its chat template's and its sampling defaults.
-    """
+    """Digests of the files of tokenizer, chat template and sampling defaults, by name."""
     found = {file for name in _TEXT_FILES for file in folder.glob(name) if file.is_file()}
     return {file.name: file_digest(file) for file in sorted(found)}
 
@@ -57,13 +54,9 @@ def folder_digest(folder: pathlib.Path) -> dict[str, str]:
 
 
 def file_digest(path: pathlib.Path) -> str:
-    """Digest of a file.
-
-    A large file is read again only if it has changed: several models of a recipe may share weights,
-    of which a gigabyte takes seconds.
-    """
+    """Digest of a file. A large file takes seconds, and is read again only if it has changed."""
     status = path.stat()
-    if status.st_size < _LARGE:  # it may change twice within one step of the file system's clock
+    if status.st_size < _LARGE:  # it may change twice within one tick of the file system's clock
         return _read_digest(path)
     return _large_digest(path.resolve(), status.st_ino, status.st_size, status.st_mtime_ns)
 

@@ -1,4 +1,4 @@
-"""What stands at the path of a model: a folder that can hold one, or one line on what is wrong."""
+"""The folder at a model's or an adapter's path, with a check that it holds what is read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def check_model_folder(
     """The folder of a model, which has a configuration and weights in safetensors files.
 
     Args:
-        path: path of the folder.
         what: kind of the model, for messages.
         ways: what may stand in place of a folder, for messages; see `existing_folder`.
 
     Raises:
-        MissingModelError: there is no such folder, or it does not hold what is read.
+        MissingModelError: there is no such folder, or it lacks config.json or safetensors files.
     """
     folder = existing_folder(path, what, ways)
     if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
@@ -61,8 +60,7 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
         ways: what else a user may name, such as ", or a function as module:function".
 
     Raises:
-        MissingModelError: there is no such folder. If the path looks like an id of the hub, the
-            message has the line that downloads it.
+        MissingModelError: there is no such folder; for an id of the hub, with how to download it.
     """
     folder = pathlib.Path(path)
     if folder.is_dir():
@@ -93,7 +91,7 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
 
 
 def what_is_lacking(folder: pathlib.Path) -> str:
-    """What a folder lacks to be a model, and the way out, by the files in it."""
+    """What a folder lacks to be a model, and what to do about it."""
 
     def has(pattern: str) -> bool:
         return any(folder.glob(pattern))

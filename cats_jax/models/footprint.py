@@ -1,7 +1,7 @@
 """Memory that a model needs, by arithmetic on its config.json and its safetensors headers.
 
-No weight is read and no model library is imported, so a start that can't fit is refused in a
-moment. Weights and keys and values are exact. Activations are an estimate, which
+No weight is read and no model library is imported, so a start that can't fit is refused at once.
+Weights, keys and values are exact. Activations are an estimate, which
 tests/models/test_footprint.py compares with measured tensors (within a factor of 2).
 """
 
@@ -21,7 +21,7 @@ GIB = 1 << 30
 """Bytes of a GiB."""
 
 FREE_SHARE = 0.25
-"""Share of the free memory that the cache of a model on transformers takes by default.
+"""Default share of the free memory for the cache of a model on transformers.
 
 A policy and a PRM often share a device, and their micro-batches need the rest.
 """
@@ -37,8 +37,8 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes of a weight that vLLM quantises while it loads; other methods are counted as stored.
 _QUANTISED = {"fp8": 1.0, "bitsandbytes": 0.5}
 
-# Elements of one block of the sampler, see `huggingface.sampling`, and the float64 tensors of that
-# size which top-k and top-p need at once.
+# Elements of one block of the sampler, see `huggingface.sampling`, and the number of float64
+# tensors of that size which top-k and top-p need at once.
 _BLOCK_ELEMENTS = 1 << 24
 _CPU_BLOCK_ELEMENTS = 1 << 20
 _BLOCK_TENSORS = 6
@@ -97,8 +97,7 @@ class ModelShape:
 
         Args:
             rows: sequences in the micro-batch.
-            new: new tokens of a sequence.
-            width: tokens of a sequence, the new ones included.
+            new, width: new tokens of a sequence, and all its tokens.
             dtype: "float32" or "bfloat16".
         """
         size = _BYTES[dtype]
@@ -130,7 +129,7 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
     """The sizes of a model folder; None if config.json does not name them in the usual way.
 
     Args:
-        folder: model folder with config.json and safetensors files.
+        folder: model folder.
         head: stored names of the layers that replace the language-model head, if any.
 
     Raises:
@@ -171,11 +170,9 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
 
 @dataclass(frozen=True, slots=True)
 class PromptLoad:
-    """Prompts that a search writes, each for one answer: those of rewrites or of comparisons.
+    """Prompts of rewrites or of comparisons, each for one answer.
 
-    Attributes:
-        tokens: largest number of tokens of a prompt besides the question's.
-        count: largest number of prompts that a question has at once.
+    `tokens` bounds a prompt's tokens besides the question's, `count` a question's prompts at once.
     """
 
     tokens: int
@@ -184,15 +181,12 @@ class PromptLoad:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a run has at once, at most.
+    """The largest amounts of what a run has at once.
 
     Attributes:
-        questions: number of questions in flight.
-        paths: number of paths of a question, N.
-        steps: number of steps of a path.
-        step_tokens: largest number of tokens of a step.
-        answer_tokens: largest number of tokens of the last step, if that is more.
-        thought_tokens: largest number of tokens of a thought before the answer.
+        questions, paths, steps: questions in flight, paths of a question, N, and steps of a path.
+        step_tokens, thought_tokens: tokens of a step, and of a thought before the answer.
+        answer_tokens: tokens of the last step, if that is more.
         prompts: prompts that searches write and the model reads.
         prm_prompts: those that PRMs read, see `of_prms`.
     """
@@ -224,8 +218,8 @@ class Work:
     def cached_tokens(self, context: int) -> int:
         """Tokens of all live paths if each is as long as it can be.
 
-        The prompt of a question is there once for all its paths. A prompt of the search has one
-        path. A question has either paths or such prompts at once.
+        The paths of a question share its prompt. A prompt of the search has one path. At any time a
+        question has only paths or only such prompts.
         """
         path = self._ended((self.steps - 1) * self.step_tokens, context)
         prompt = min(PROMPT_TOKENS, path)
@@ -244,12 +238,10 @@ class Footprint:
     Attributes:
         title: "policy" or "PRM" and the model's name.
         device: "cpu", "cuda" or "cuda:N".
-        weights: all weights.
-        kv_per_token: keys and values of a token.
+        weights, kv_per_token: all weights, and keys and values of a token.
         cache: keys and values of a run at most; None if the engine fills its share of the GPU.
         least_cache: smallest cache of keys and values with which the run can continue.
-        activations: the largest micro-batch of the run (estimate).
-        least_activations: the smallest micro-batch, one sequence.
+        activations, least_activations: the run's largest micro-batch (estimate), and one sequence.
         gpu_share: share of the device that a vLLM engine takes for itself; None on transformers.
         ways_out: settings that make the model smaller.
     """
@@ -267,7 +259,7 @@ class Footprint:
 
     @property
     def least(self) -> int:
-        """Bytes below which the model can't work; micro-batches shrink and caches evict to it."""
+        """Bytes below which the model can't work: micro-batches and caches shrink no further."""
         return self.weights + self.least_cache + self.least_activations
 
     def arithmetic(self) -> str:
@@ -292,15 +284,13 @@ def transformers_footprint(
 ) -> Footprint:
     """Footprint of a model on transformers.
 
-    Without `kv_cache_gib` the cache is bounded by `FREE_SHARE` of what the weights leave of the
-    free memory, and the least cache is that of one path as long as it can be.
+    Without `kv_cache_gib`, the bound of the cache is `FREE_SHARE` of the free memory that the
+    weights leave. The least cache is that of one path as long as it can be.
 
     Args:
         title: "policy" or "PRM" and the model's name.
-        shape: sizes of the model.
-        work: what the run has at once.
+        shape, work, device, dtype: the model's sizes and place, and what the run has at once.
         samples: whether the model decodes, as a policy does.
-        device, dtype: where the model is, and its dtype.
         batch_tokens: tokens (rows x width) of a micro-batch.
         kv_cache_gib: bound of the cache in GiB, if there is one.
         free: bytes that the device has free; None if that is not known.
@@ -366,8 +356,7 @@ def vllm_footprint(
 
     Args:
         title: "policy" or "PRM" and the model's name.
-        shape: sizes of the model.
-        device, dtype: where the model is, and its dtype.
+        shape, device, dtype: the model's sizes and place.
         gpu_memory_utilization: share of a GPU that the engine takes.
         max_model_len: tokens in a sequence; default: the model's context.
         tensor_parallel_size: number of GPUs that share the weights, keys and values.
@@ -399,12 +388,7 @@ def vllm_footprint(
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of a device in bytes.
-
-    Attributes:
-        free: what this process can still take.
-        total: all of it.
-    """
+    """Memory of a device in bytes: all of it, and what this process can still take."""
 
     free: int
     total: int
@@ -427,8 +411,7 @@ def check_fit(models: Sequence[Footprint]) -> None:
     """Check that models which are loaded at the same time fit on their devices.
 
     Raises:
-        BadInputError: the least memory of the models on a device is more than it has free; the
-            message has the sum.
+        BadInputError: a device's models need more memory than it has free; the message sums up.
     """
     for device in dict.fromkeys(model.device for model in models):
         memory = device_memory(device)
@@ -480,10 +463,7 @@ def _advice(models: Sequence[Footprint]) -> str:
 
 
 def _host_memory() -> Memory:
-    """Free memory by the kernel, within the limit of this process's control group.
-
-    Only Linux reports what is free; elsewhere it is all memory.
-    """
+    """Free memory within the limit of this process's control group; outside Linux, all memory."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -40,11 +40,7 @@ def hub_id(path: str) -> str | None:
 
 
 def cached_folder(name: str) -> pathlib.Path | None:
-    """The folder of a model or adapter in the hub's cache; None unless it is complete.
-
-    Args:
-        name: id on the hub. The hub is not called.
-    """
+    """The folder of an id in the hub's cache; None unless it is complete. The hub is not called."""
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -75,9 +71,6 @@ def fetch_models(specs: Iterable[PolicySpec | PrmSpec | None]) -> list[str]:
 
     A path that exists is a folder, whatever the hub has under its name. Size, free space and
     licence are written to standard error before a download starts. An interrupted one resumes.
-
-    Args:
-        specs: policies and PRMs; None stands for no model.
 
     Returns:
         The ids of what was downloaded.

@@ -44,7 +44,7 @@ REMEMBERED = 1 << 16
 """Number of scores that are remembered by their text; the least recently used are dropped."""
 
 PATIENCE = 16
-"""A run stops if at least this many critiques were written and none of them has a verdict."""
+"""Number of critiques without a single verdict after which a run stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +57,20 @@ class _Judged:
 class JudgeScorer:
     """`StepScorer` whose scores are the verdicts in a language model's critiques.
 
-    A score is a function of the texts of the question and the steps: seeds derive from these alone.
-    Each distinct text is judged once in a call, and not again while its score is remembered. If the
-    score is remembered from another search, the question is charged as if the text had been judged
-    for it, so that the ledger does not depend on earlier searches. `usage.computed` counts the
-    tokens that went through the model: those that it read, and those that it wrote, except the last
-    one of each critique. On transformers, the tokens with which several critiques of a step begin
-    are computed once.
+    A score is a function of the texts of the question and the steps, from which seeds derive. Each
+    distinct text is judged once while its score is remembered. A question is also charged for a
+    score that is remembered from another search, so that its ledger does not depend on earlier
+    searches. `usage.computed` counts the tokens that the model read, and those that it wrote except
+    the last one of each critique. On transformers, the common beginning of several critiques of a
+    step counts once.
 
-    A critique without a verdict (nonsense, nothing, or text that was cut at `max_tokens` or at the
-    end of the context) has the score 0, the lowest, so that no text can gain by confusing the
-    judge.
+    A critique without a verdict, such as one that is cut at `max_tokens` or at the end of the
+    context, has the lowest score, 0, so that no text can gain by confusing the judge.
 
     Args:
         judge: format with the layout "judge" and a `Verdict`.
-        writer: policy that writes at most the verdict's `max_tokens` in a request with `to_end`,
-            with the messages of `judge_policy_format`.
+        writer: policy with the messages of `judge_policy_format`, which writes at most the
+            verdict's `max_tokens` in a request with `to_end`.
         sparsity: shares of small weights in the whole model and in its last layer.
 
     Attributes:

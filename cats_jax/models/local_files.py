@@ -1,8 +1,7 @@
 """How transformers may read a model folder: from the disk alone, and without running its code.
 
-A model folder can bring Python files and name them in the `auto_map` of its configuration.
-Unless it is told, transformers asks on the terminal whether it may run them, so every
-`from_pretrained` here tells it.
+A model folder can bring Python files and name them in the `auto_map` of its configuration. By
+default transformers offers on the terminal to run them, so every `from_pretrained` forbids it.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's config.json, with the sizes of its model checked.
 
-    The folder's other small JSON files are parsed, too, so that an error in one of them is reported
-    in one line.
+    The folder's other small JSON files are parsed, too, so that an error in one is one line.
 
     Raises:
         BadInputError: a file is not a JSON object, is nested too deeply, or has a number that is
@@ -68,10 +66,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def check_sizes(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError if a size in a configuration is not a whole number in its range.
-
-    `where` comes before the size's name in the message.
-    """
+    """Raise ValueError if a size is not a whole number in its range; `where` precedes its name."""
     for name, most in _SIZES.items():
         value = config.get(name)
         if value is not None and (type(value) is not int or not 1 <= value <= most):

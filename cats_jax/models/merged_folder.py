@@ -1,7 +1,7 @@
 """Copies of model folders with an adapter merged, for engines that read a folder by themselves.
 
 A copy's place in the user's cache follows from the content of base and adapter, so it is written
-once and read by every later engine. It is moved there when it is complete.
+once for all engines. It is moved there when it is complete.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def merged_folder(folder: pathlib.Path, adapter: str | pathlib.Path, dtype: str)
     """The copy of a model folder with an adapter merged; it is written if it is not there.
 
     Args:
-        folder: model folder of the base.
-        adapter: folder of the adapter.
+        folder, adapter: folders of the base and of the adapter.
         dtype: dtype of the copy's weights, which the engine computes with.
 
     Raises:

@@ -41,31 +41,29 @@ def settle(
     """The models as this machine will run them; the choices belong in the manifest.
 
     Backends and devices are chosen, see `choose_backend`, and threads, see `choose_threads`. The
-    format "auto" becomes the name of the format that it chooses, except for the embedded world's
-    models, which have one each. An engine of vLLM without `max_model_len` gets what the run can
-    need, at most the model's own. The policy's engine gets
+    format "auto" becomes the name of its format, except for the embedded world's models, which have
+    one each. An engine of vLLM without `max_model_len` gets what the run can need, at most the
+    model's own. The policy's engine gets
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
-    tokens, and those of a thought if its format has one, so that no sample depends on it. If the
-    run rewrites or compares answers, it gets at least the longest prompt of a question,
-    `prompt_tokens`, the tokens of a thought, and max(max_step_tokens, max_answer_tokens). A PRM's
-    engine, with its other vocabulary, gets twice as many as the formula and 16 per step for the
-    tags of its format; see `prm_context` for judges.
+    tokens, and those of a thought if its format has one, so that no sample depends on it. For
+    rewrites and comparisons it gets at least the longest prompt of a question, `prompt_tokens`, the
+    tokens of a thought, and max(max_step_tokens, max_answer_tokens). A PRM's engine, with its other
+    vocabulary, gets twice as many as the formula and 16 per step for the tags of its format; see
+    `prm_context` for judges.
 
     Args:
-        policy: the policy of a recipe.
-        prms: its PRMs, of which one at a time is in memory beside the policy.
-        questions: the questions of the run.
-        max_depth: largest number of steps of a path.
+        policy, prms: those of a recipe; one PRM at a time is in memory beside the policy.
+        questions, max_depth: questions of the run, and largest number of steps of a path.
         prompt_tokens: most tokens that the prompt of a rewrite or a comparison by the policy has
             besides the question's; 0 if the run has none.
         compared_tokens: the same for comparisons by PRMs.
 
     Raises:
-        BadInputError: a setting of an engine can't work. It is an unknown argument or quantization
-            (known where vLLM is installed), or a context longer than the model's or too short for a
-            question; or there is no such model.
+        BadInputError: there is no such model; or a setting of an engine can't work: an unknown
+            argument or quantization (known where vLLM is installed), or a context longer than the
+            model's or too short for a question.
     """
     policy = choose_threads(settle_format(policy))
     prms = tuple(choose_threads(settle_format(spec)) for spec in prms)
@@ -85,8 +83,8 @@ def settle(
 def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int, compared_tokens: int = 0) -> int:
     """Context that a PRM gets for paths of some tokens of the policy, prompt included.
 
-    A judge gets room for its own messages, for a second copy of the path's last step, and for a
-    critique; or for the answers that it compares, if these are more tokens.
+    A judge also gets room for its messages, for a critique, and for the larger of a second copy of
+    the path's last step and the answers that it compares.
     """
     needed = _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
     if spec.format == AUTO:  # of a missing model, or of the embedded world's
@@ -103,11 +101,8 @@ def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int, compared_tokens
 def choose_threads(spec: Spec) -> Spec:
     """A spec with the number of threads that its model gets, see `default_threads`.
 
-    A function gets 1, and a model behind a server keeps None. So does a model that can't be read:
-    loading it reports what is wrong.
-
-    Args:
-        spec: spec whose backend and device are chosen.
+    A function gets 1. A model behind a server keeps None, as does one that can't be read: loading
+    it reports what is wrong.
     """
     if spec.num_threads is not None:
         return spec
@@ -176,10 +171,10 @@ def _without_weights(spec: PolicySpec | PrmSpec, *, format: str | None) -> Causa
 
 
 def check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
-    """Check the shares of a GPU that the engines of a policy and of one PRM beside it take.
+    """Check that two engines on one GPU, of a policy and a PRM, do not take more than its memory.
 
     Raises:
-        BadInputError: two engines on one GPU want more than all of its memory.
+        BadInputError: they do.
     """
     policy = choose_backend(policy)
     for prm in map(choose_backend, prms):

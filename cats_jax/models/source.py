@@ -1,7 +1,7 @@
 """The models of a recipe: checked before a run, loaded when they are needed.
 
-`evaluate` gets its models from a `ModelSource`. `ModelFolders` loads model folders in Hugging Face
-format on transformers or on a serving engine, whose libraries are imported when needed.
+`ModelFolders` loads model folders in Hugging Face format on transformers or on a serving engine,
+whose libraries are imported when needed.
 """
 
 from __future__ import annotations
@@ -85,18 +85,15 @@ def check_models(
 ) -> None:
     """Check all models of a run before one is loaded.
 
-    Each must have a tokenizer that fits its format, and the policy and any one of the PRMs must fit
-    into memory together.
+    Each tokenizer must fit its format. The policy and any one of the PRMs must fit into memory.
 
     Args:
-        models: source of the models.
-        policy: the policy; None if the run has none.
-        prms: PRMs of which one is loaded at a time.
-        work: what the run has at once.
+        models, work: source of the models, and what the run has at once.
+        policy, prms: the policy or None, and PRMs of which one is loaded at a time.
 
     Raises:
-        BadInputError: a model fails `ModelSource.check`, or the models do not fit on
-            a device, in which case the message has the arithmetic.
+        BadInputError: a model fails `ModelSource.check`, or the models do not fit on a device; the
+            message then has the arithmetic.
     """
     for spec in (policy, *prms):
         if spec is not None:
@@ -107,15 +104,9 @@ def check_models(
 
 
 def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool) -> str:
-    """Check tokenizer, configuration, adapter and format of a policy or a reward model.
+    """Check a model's tokenizer, configuration, adapter and format; returns the format's name.
 
-    Args:
-        folder: the model's folder.
-        spec: what was asked for.
-        here: whether this package computes the model, not an engine.
-
-    Returns:
-        The name of the format.
+    `here` says whether this package computes the model, not an engine.
     """
     silence_transformers()
     from .huggingface.model import CausalModel
@@ -163,7 +154,7 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
 
 
 _CHECKED: dict[tuple[Any, ...], str] = {}
-"""Names of formats by what was checked: a run is checked twice, and vocabularies take seconds."""
+"""Names of formats by what was checked: each run checks twice, and vocabularies take seconds."""
 
 
 def described_format(spec: PolicySpec | PrmSpec) -> str:
@@ -209,7 +200,7 @@ def is_judge(spec: PrmSpec) -> bool:
 
 
 def writes_verdicts(spec: PrmSpec) -> bool | None:
-    """Whether a PRM is a judge that writes, by its format; None for a model that can't be told."""
+    """Whether a PRM is a judge that writes, by its format; None for an own or a missing model."""
     chosen = _prm_format(spec)
     return None if chosen is None else isinstance(chosen.read_out, Verdict)
 
@@ -238,12 +229,7 @@ def _prm_format(spec: PrmSpec) -> PRMFormat | None:
 
 
 def check_scores_steps(specs: Sequence[PrmSpec], use: str) -> None:
-    """Raise BadInputError if one of these models is an outcome model.
-
-    Args:
-        specs: the models, whose weights are not read.
-        use: what needs a score for each step.
-    """
+    """Raise BadInputError if a model scores only finished answers; `use` needs step scores."""
     for spec in specs:
         if is_outcome_model(spec):
             raise BadInputError(
@@ -266,8 +252,8 @@ def _check_spec(spec: PolicySpec | PrmSpec) -> str:
 class ModelFolders:
     """Model folders on this machine, the embedded world's models by name, and users' own models.
 
-    A path of the form `module:function` names a function that is called with the spec and returns
-    a `StepGenerator` or a `StepScorer`.
+    For a path `module:function`, the function is called with the spec, and returns a
+    `StepGenerator` or a `StepScorer`.
     """
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
@@ -506,10 +492,7 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
 
 
 def check_format_name(spec: PolicySpec | PrmSpec) -> None:
-    """Raise BadInputError if a model's format is neither a known name nor a file of a format.
-
-    The model's folder is not read.
-    """
+    """Raise BadInputError if a format is neither a known name nor a file; no folder is read."""
     if spec.format == AUTO:
         return
     if isinstance(spec, PrmSpec):

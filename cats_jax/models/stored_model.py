@@ -1,7 +1,7 @@
 """Check, before a serving engine starts, that a folder holds all weights of its model.
 
 vLLM (0.32) merges tensors as it reads them and does not notice a missing part: it continues with
-uninitialised memory. transformers reports missing tensors, which the Hugging Face bridges rely on.
+uninitialised memory. transformers reports missing tensors.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ _LANGUAGE_HEAD = "lm_head."
 def check_complete(folder: pathlib.Path, config: Any, head: Sequence[str] = ()) -> None:
     """Check that no tensor is missing or has another shape than config.json says.
 
-    Missing tensors are not reported if the folder also stores tensors under names that transformers
-    does not know, because these may be the missing ones under other names.
+    If the folder also has tensors whose names transformers does not know, missing ones are not
+    reported, because these may be the same under other names.
 
     Args:
-        folder: model folder.
-        config: the model's transformers configuration.
+        folder, config: model folder, and the model's transformers configuration.
         head: stored names of the layers that replace the language-model head, if any.
 
     Raises:

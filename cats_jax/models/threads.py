@@ -1,4 +1,4 @@
-"""How many threads of the CPU a model gets where its `num_threads` says nothing."""
+"""How many threads of the CPU a model without `num_threads` gets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ The embedded models have less than a million. Bitwise equality is known for one 
 
 
 def default_threads(folder: str | pathlib.Path, device: str) -> int:
-    """Threads of a model, by its number of parameters in the headers of its safetensors files.
-
-    Args:
-        folder: the model's folder.
-        device: "cpu", or a GPU, for which one thread is enough.
+    """Threads of a model in a folder, by its number of parameters in the safetensors headers.
 
     Returns:
-        1 for a model of fewer than 2**25 parameters and on a GPU, otherwise the number of CPUs that
-        this process may use.
+        On the device "cpu", the number of CPUs that this process may use; 1 for a model of fewer
+        than 2**25 parameters, and on a GPU.
 
     Raises:
         BadInputError: a safetensors file is missing or broken.

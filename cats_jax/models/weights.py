@@ -20,9 +20,7 @@ class StoredTensor:
     """One tensor in a file.
 
     Attributes:
-        name: name under which the tensor is stored.
-        dtype: name of the dtype in safetensors, for example "BF16".
-        shape: sizes of the tensor's axes.
+        name, dtype, shape: as in safetensors, for example the dtype "BF16".
         file: file that holds the tensor.
         start, stop: offsets in the file of the tensor's first byte and of the byte after its last.
     """

@@ -35,10 +35,8 @@ _SCRIPTS = (
 class Assets:
     """The page's files.
 
-    Attributes:
-        template: HTML of the page, with names in double braces where parts are inserted.
-        style: content of the style element.
-        scripts: contents of the script elements that the browser may run.
+    The HTML template has names in double braces for the parts, the style is the content of its
+    element, and the scripts are those that the browser may run.
     """
 
     template: str
@@ -59,7 +57,7 @@ def load_assets() -> Assets:
 def content_security_policy(assets: Assets) -> str:
     """The policy: no network, no script or style sheet but ours, no HTML made from strings.
 
-    Style attributes are allowed because KaTeX sets some; a style can load nothing under the policy.
+    KaTeX sets style attributes, which are allowed and can load nothing under the policy.
     """
     scripts = " ".join(_digest(script) for script in assets.scripts)
     return "; ".join(

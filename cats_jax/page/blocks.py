@@ -23,10 +23,7 @@ def block(name: str, value: Any) -> str:
 
 
 class TreeBlocks:
-    """Writes trees to a file, several to a block, and holds one block in memory at most.
-
-    Consecutive trees compress well if they have texts in common.
-    """
+    """Writes trees to a file, several to a block, and holds one block in memory at most."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

@@ -34,14 +34,7 @@ _MAX_TITLE, _MAX_FIGURE = 120, 80
 
 @dataclass(frozen=True)
 class PageSize:
-    """The size of a page and of its contents.
-
-    Attributes:
-        bytes: size of the file.
-        rows: number of rows.
-        trees: number of search trees.
-        damaged: error of each tree that could not be read.
-    """
+    """Bytes of a page's file, its numbers of rows and trees, and the errors of damaged trees."""
 
     bytes: int
     rows: int
@@ -50,11 +43,9 @@ class PageSize:
 
 
 def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
-    """Write the page of runs; runs of the same questions, policy and settings are one part of it.
+    """Write the page of runs, each with at least one row, replacing an old file.
 
-    Args:
-        runs: runs with at least one row each.
-        path: path of the HTML file, which is replaced.
+    Runs of the same questions, policy and settings are one part of it.
 
     Raises:
         BadInputError: a run has no row, `merge_runs` refuses the runs, or the file can't be
@@ -118,7 +109,7 @@ def _encoded(
 def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
     """Figures of each data set: {"name", "svg"}, the SVG as base64.
 
-    Those of actions and scores are only made of a run whose trees can all be read, `whole`.
+    Those of actions and scores are made only of `whole`, a run whose trees can all be read.
     """
     name = run.manifest["config"]["name"]
     with tempfile.TemporaryDirectory() as folder:

@@ -27,9 +27,7 @@ _MAX_SENTENCE = 1000
 def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
     """The tree, the finished paths and the decisions of a search, as JSON values.
 
-    Args:
-        result: search result of `Run.tree`.
-        fate: what became of the right path in it.
+    `fate` is what became of the right path.
 
     Returns:
         A mapping with

@@ -27,12 +27,7 @@ _DODGE = 0.09
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost per question, which is the quantity on an x axis.
-
-    Attributes:
-        column: column of the ledger.
-        title: title of the axis, with its unit.
-    """
+    """A column of the ledger on an x axis, and the axis' title with the unit."""
 
     column: str
     title: str
@@ -55,8 +50,7 @@ def plot_against_cost(found: Sequence[Group], title: str, cost: Cost) -> Figure 
         cost: cost on the x axis.
 
     Returns:
-        The figure. None if there are no groups or if a group's mean cost is 0; FLOPs that were not
-        counted are 0.
+        The figure. None without groups, or if a group's mean cost is 0, such as uncounted FLOPs.
     """
     if not found or any(group.mean(cost.column) <= 0 for group in found):
         return None
@@ -114,8 +108,7 @@ def plot_against_num_candidates(found: Sequence[Group], title: str) -> Figure | 
 def plot_levels(found: Sequence[Group], title: str) -> Figure | None:
     """Accuracy by the questions' level, one panel for each PRM and N.
 
-    A strategy without a PRM is drawn in the panels of every PRM. A strategy with only one N is
-    drawn in the panels of every N.
+    A strategy without a PRM is in the panels of every PRM, one with only one N in those of every N.
 
     Returns:
         The figure. None unless every row has a level (a whole number or a short text), and there

@@ -29,12 +29,9 @@ Shares = Mapping[str, Counter[int]]
 
 @dataclass(frozen=True, slots=True)
 class PlacedDecision:
-    """A decision and where in its search it was taken.
+    """A decision at a reasoning step from 1.
 
-    Attributes:
-        step: reasoning step, from 1.
-        left: candidates that remained in the question's budget.
-        num_extra: number of candidates that the action requested.
+    `left` candidates remained in the question's budget before it; it requested `num_extra`.
     """
 
     step: int
@@ -51,8 +48,8 @@ def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[st
         run: the run of the groups, for its trees; with None no tree is read.
 
     Returns:
-        Figures by the name of their file. If the run has trees of a strategy, its figures are
-        "actions-depth-LABEL" and "actions-budget-LABEL". Otherwise its figure is "actions-n-LABEL".
+        Figures by the name of their file: "actions-depth-LABEL" and "actions-budget-LABEL" if the
+        run has trees of the strategy, otherwise "actions-n-LABEL".
 
     Raises:
         BadInputError: a tree is damaged.
@@ -82,12 +79,7 @@ def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[st
 
 
 def placed_decisions(result: SearchResult, budget: int) -> list[PlacedDecision]:
-    """The decisions of a search in order, each with the budget that remained.
-
-    Args:
-        result: a search with its tree.
-        budget: largest number of candidates of the question.
-    """
+    """The decisions of a search in order, each with what remained of `budget`, in candidates."""
     ticks = sorted((each.step, each.phase) for each in result.candidates)
     return [
         PlacedDecision(
@@ -111,7 +103,7 @@ def shares_by_step(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[int
 def shares_by_budget(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[int]]:
     """Decisions by remaining candidates, from most to fewest, in at most four ranges.
 
-    The ranges have similar numbers of decisions. Decisions with equal remainders share a range.
+    The ranges have similar numbers of decisions. Equal remainders share a range.
     """
     left = np.array([each.left for each in decisions])
     inner = np.quantile(left, np.arange(1, _BUDGET_BINS) / _BUDGET_BINS, method="higher")

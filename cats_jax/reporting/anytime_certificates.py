@@ -27,13 +27,11 @@ class AnytimeCertificate:
     """The decision about a claim, by the questions of a run in their random order.
 
     Attributes:
-        claim: the claim.
         found: the decision. Questions after the decisive one do not count, even if they have rows.
         values: `AccuracyClaim.value` of each question that was searched, in the order of
             inspection.
         exact: whether each value is one right or wrong answer.
-        group: the rows of the one configuration that the claim is about.
-        run: the run.
+        group, run: the rows of the one configuration that the claim is about, and their run.
     """
 
     claim: AccuracyClaim
@@ -51,8 +49,8 @@ class AnytimeCertificate:
     def record(self) -> dict[str, Any]:
         """The row of the table and of the file.
 
-        Both bounds hold at whatever question the run ended, see `theory.betting`. They are those of
-        the accuracy, or of the loss in a claim against another strategy.
+        The bounds are those of the accuracy, or of the loss in a claim against another strategy.
+        They hold at whatever question the run ended, see `theory.betting`.
         """
         found, (low, high) = self.found, self._bounds()
         mean = found.successes / found.trials
@@ -105,10 +103,10 @@ class AnytimeCertificate:
 def certify_anytime(
     run: Run, claim: AccuracyClaim, questions: Sequence[Question], seed: int
 ) -> AnytimeCertificate:
-    """Decide a claim by a run's rows.
+    """Decide a claim by the rows of a run of its configurations.
 
     Args:
-        run: a run of the claim's configurations, with rows for the first questions of the order.
+        run: a run with rows for the first questions of the order.
         claim: the claim.
         questions: all questions of the run.
         seed: the seed that fixed their order.
@@ -159,5 +157,5 @@ def anytime_sheet(certificate: AnytimeCertificate) -> Sheet:
 
 
 def _e_value(log_wealth: float) -> float:
-    """The e-value, at most e^709: a larger number may not fit into a file of JSON."""
+    """The e-value, at most e^709: JSON may not hold a larger number."""
     return math.exp(min(log_wealth, 709.0))

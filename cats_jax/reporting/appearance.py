@@ -8,14 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Appearance:
-    """How a strategy is drawn.
+    """How a strategy is drawn: its title in words, and its colour as "#rrggbb".
 
-    Attributes:
-        title: name in words.
-        color: colour as "#rrggbb".
-        marker: matplotlib's marker. Series differ in marker and line, not in colour alone, because
-            a print may have no colours.
-        line: matplotlib's line style.
+    Matplotlib's marker and line style tell series apart in a print without colours.
     """
 
     title: str
@@ -70,17 +65,10 @@ _OTHERS = (
 
 
 def appearances(labels: Iterable[str]) -> dict[str, Appearance]:
-    """How each strategy of a figure or page is drawn.
+    """How each strategy of a figure or page is drawn, by label, in the order of `labels`.
 
     A strategy of this package looks the same everywhere. Another label, which a recipe chose, is
-    its own title and takes the next of eight further styles. After the eighth style the first is
-    used again.
-
-    Args:
-        labels: labels of strategies; a repeated label counts once.
-
-    Returns:
-        Appearances by label, in the order of `labels`.
+    its own title and takes the next of eight further styles, cyclically.
     """
     found: dict[str, Appearance] = {}
     others = 0

@@ -1,13 +1,13 @@
 """Which answers of a run are certified by the lead of the best path, and how often they are right.
 
-Let R* of a finished path be 1 if its answer is right and 0 if it is wrong. For the paths of a
-question, let epsilon bound |score - R*|. If the selected path leads every path with another answer
-by more than 2 epsilon, its R* is larger than theirs, so its answer is right.
+Let R* of a finished path be 1 if its answer is right, else 0. For the paths of a question, let
+epsilon bound |score - R*|. If the selected path leads every path with another answer by more than 2
+epsilon, its R* is larger than theirs, so its answer is right.
 
-Epsilon is estimated on a held-out run. It is a quantile, over questions, of a question's largest
-deviation. A certified answer can be wrong only on a question with a larger deviation than epsilon.
-The share of such questions is about 1 - quantile. If all paths of a question give the same answer,
-there is no lead, and the answer is not certified.
+Epsilon is the quantile, over the questions of a held-out run, of a question's largest deviation. A
+certified answer can be wrong only on a question with a larger deviation than epsilon. The share of
+such questions is about 1 - quantile. If all paths of a question give the same answer, there is no
+lead, and the answer is not certified.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .sheets import Column, Sheet, share, span
 from .statistics import Interval
 
 QUANTILE = 0.5
-"""Default quantile. A truth is 0 or 1, so a deviation may be near 1. If most questions have a path
+"""Default quantile. A truth is 0 or 1, so a deviation may be near 1; if most questions have a path
 with such a deviation, a higher quantile certifies nothing."""
 
 
@@ -61,11 +61,10 @@ class CertifiedGroup:
 
 
 def observed_gap(result: SearchResult, grader: AnswerGrader) -> float | None:
-    """Score of the best path minus that of the best path with another answer.
+    """Lead of the best path's score, in [0, 1], over the best path with another answer.
 
-    Returns:
-        The lead, in [0, 1]. None if no path has both an answer and a score, if all answers are
-        equal, or if the search selected an answer other than that of the best path.
+    None if no path has both an answer and a score, if all answers are equal, or if the search
+    selected an answer other than that of the best path.
     """
     paths = scored_answers(result)
     if not paths or result.answer is None:
@@ -98,8 +97,8 @@ def certify(
     """Certificates of each group that both runs have, with scores and trees.
 
     Args:
-        run: run whose answers are certified.
-        held_out: run of the same strategies, N and PRMs on other questions.
+        run, held_out: the run whose answers are certified, and one of the same strategies, N and
+            PRMs on other questions.
         quantile: share of held-out questions on which epsilon holds, in (0, 1].
         grader: decides whether two answers are equal; default: the grader of the run's questions.
 

@@ -2,9 +2,9 @@
 
 The claim about a configuration is that its accuracy is above a target, or that it loses at most a
 given accuracy against another configuration. With one answer per question, the test is exact and
-binomial. It counts the right answers, or the harmful questions: those that the other configuration
-answers right and this one wrong. With several seeds, the value of a question is the mean of its
-rows, and the test is a betting test.
+binomial: it counts right answers, or harmful questions, which only the other configuration answers
+right. With several seeds, the value of a question is the mean of its rows, and the test is a
+betting test.
 """
 
 from __future__ import annotations
@@ -52,11 +52,7 @@ class Claim:
     against: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that there is one claim.
-
-        Raises:
-            BadInputError: no claim or two claims are given, or a number is not between 0 and 1.
-        """
+        """Raise BadInputError unless one claim is given, with a number between 0 and 1."""
         if (self.target is None) == (self.max_loss is None):
             raise BadInputError("certify: give --target A, or --max-loss E with --against STRATEGY")
         if (self.max_loss is None) != (self.against is None):
@@ -101,9 +97,8 @@ class Certificate:
     """The result of testing a claim on all configurations of a run.
 
     Attributes:
-        claim: the claim.
+        claim, order: the claim, and the correction of the tests, see `theory.reject`.
         delta: largest probability that any certified claim or any bound on a cost is false.
-        order: correction of the tests, see `theory.reject`.
         num_questions: questions of each configuration.
         configurations: all that were tested, the cheapest in tokens first.
         run: the run.
@@ -142,8 +137,7 @@ def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") 
     """Test a claim about every configuration of a run.
 
     Args:
-        run: a run whose configurations all have rows of the same questions.
-        claim: the claim.
+        run, claim: a run whose configurations all have rows of the same questions, and the claim.
         delta: largest probability that any certified claim is false, in (0, 1).
         order: "holm", or "descending" from the largest N to the smallest.
 
@@ -389,8 +383,8 @@ def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
         manifest: the run's manifest, which is known before the search.
 
     Raises:
-        BadInputError: the run was rescored or has a limit of seconds, or some of its questions
-            trained, fitted or chose a part of it.
+        BadInputError: the run was rescored, has a limit of seconds, or was partly trained, fitted
+            or chosen on some of its questions.
     """
     if manifest["config"].get("rescored") is not None:
         raise BadInputError(

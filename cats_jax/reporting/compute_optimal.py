@@ -1,15 +1,15 @@
 """The compute-optimal choice: the best configuration at each budget, for each level of questions.
 
 Eq. 1 of the paper defines, for a question q and a budget C, the hyperparameters psi with the
-highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. We choose
-psi for a level of questions instead of a question, as do Snell et al. (arXiv:2408.03314). A
-configuration fits a budget at a level if its mean cost on the questions of that level is at most
-the budget. One configuration for all levels must fit the budget at each level. On the questions of
-the choice it is therefore never better than the choice by level.
+highest expected correctness. Here psi is a configuration of a run: strategy, N and PRM. Psi is
+chosen for a level of questions, as in Snell et al. (arXiv:2408.03314), not for each question. A
+configuration fits a budget at a level if its mean cost on the level's questions is at most the
+budget. One configuration for all levels must fit the budget at each level. On the questions of the
+choice it is therefore never better than the choice by level.
 
-The paper does not say on which questions psi is chosen. We choose psi on one half of the questions
-and evaluate it on the other half. The half of a question depends on its id alone. On the half of
-the choice, the chosen configuration looks better than it is, because the choice also favours luck.
+The paper does not say on which questions psi is chosen. Here psi is chosen on one half of the
+questions, given by a hash of their ids, and evaluated on the other half: on the half of the choice,
+which also favours luck, psi looks better than it is.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ from .statistics import Interval, Paired
 
 @dataclass(frozen=True)
 class Halves:
-    """Questions of one level.
-
-    Attributes:
-        chosen_on: ids of the questions that a configuration is chosen on, at least one.
-        judged_on: ids of the others, at least one.
-    """
+    """Ids of the questions of one level: those of the choice, and the others; neither is empty."""
 
     chosen_on: tuple[str, ...]
     judged_on: tuple[str, ...]
@@ -44,8 +39,7 @@ class Choice:
     Attributes:
         group: the configuration.
         own: its accuracy on the questions that it was chosen on.
-        accuracy: its accuracy on the others.
-        cost: its mean cost on the others.
+        accuracy, cost: its accuracy and mean cost on the others.
     """
 
     group: Group
@@ -63,8 +57,7 @@ class AtBudget:
         levels: the choice for each level.
         fixed: the choice of one configuration for all levels.
         own: accuracy of the choice by level, on the questions that it was made on.
-        accuracy: accuracy of the choice by level, on the others.
-        cost: mean cost of the choice by level, on the others.
+        accuracy, cost: accuracy and mean cost of the choice by level, on the others.
         gain: accuracy of the choice by level minus that of `fixed`, on the others, question by
             question.
     """

@@ -16,8 +16,7 @@ def compute_optimal_sheets(
     """Two tables: the choices at each budget over all questions, and the choices of each level.
 
     Args:
-        found: groups of one data set.
-        title: what the groups are of.
+        found, title: groups of one data set, and what they are of.
         cost: cost that the budget limits.
 
     Raises:

@@ -1,10 +1,9 @@
 """Bounds on the mean costs of a question for a configuration: candidates, tokens and FLOPs.
 
 A bound on a mean needs the largest possible cost of a question. For candidates this is the budget.
-For tokens and FLOPs it follows from the limits of a step and of an answer. The premise is that a
-prompt has at most `PROMPT_TOKENS` tokens, and that a format adds at most `MARK_TOKENS` tokens
-around a step; see `PREMISE`. The FLOPs of a token are twice the parameters of its model; they are
-computed from the ledgers of the rows.
+For tokens it follows from the limits of a step and of an answer, see `PREMISE`: a prompt has at
+most `PROMPT_TOKENS` tokens, and a format adds at most `MARK_TOKENS` tokens around a step. The FLOPs
+of a token are twice the parameters of its model, computed from the ledgers of the rows.
 """
 
 from __future__ import annotations

@@ -45,9 +45,8 @@ def draw_search(
 
     Returns:
         A renderable. A node's line has its mark, the score of its path, its text and, for a
-        finished path, the answer. A node's decisions stand before its children. A rewrite stands
-        below the answer that it rewrites. Equal steps after equal paths share one line, which
-        states their number.
+        finished path, the answer. Its decisions stand before its children, and a rewrite below the
+        answer that it rewrites. Equal steps after equal paths share one line, with their number.
     """
     return _Drawing(result, max_dropped, remarks).tree
 

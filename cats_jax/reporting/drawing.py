@@ -1,7 +1,7 @@
 """How every figure is set up and saved: fonts, sizes, panels, legend, file formats.
 
-Figures are made without pyplot: no global state and no display. The same data give the same bytes:
-no dates, no versions and no random names are written.
+Figures are made without pyplot: no global state and no display. The same data give the same bytes,
+without dates, versions or random names.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FORMATS = ("png", "svg", "pdf")
 """Formats that figures are written in."""
 
 WIDTH = 8.8
-"""Width of a figure of several panels, in inches. A page shows the figure about 740 pixels wide.
-Text of 10 points is then 12 pixels high."""
+"""Width of a figure of several panels, in inches. Shown about 740 pixels wide on a page, text of
+10 points is 12 pixels high."""
 
 _NARROW = 6.4
 _CHARACTER = 0.09
@@ -79,22 +79,14 @@ def drawing() -> Iterator[None]:
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Check the requested formats of figures.
-
-    Raises:
-        BadInputError: a format is not one of `FORMATS`.
-    """
+    """Raise BadInputError if a format of figures is not one of `FORMATS`."""
     for name in formats:
         if name not in FORMATS:
             raise BadInputError(f"figure format {name!r}: {known_names(name, FORMATS)}")
 
 
 def check_suffix(option: str, path: pathlib.Path) -> None:
-    """Check, before expensive work, that a figure can be written to the path given by an option.
-
-    Raises:
-        BadInputError: the suffix is not one of `FORMATS`.
-    """
+    """Raise BadInputError, before expensive work, if a figure's path has no suffix of `FORMATS`."""
     if path.suffix.removeprefix(".") not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
         raise BadInputError(f"{option} {str(path)!r}: the suffix is the format, one of {names}")
@@ -192,10 +184,8 @@ def frame(
     The panels get the remaining room, so that no text covers another.
 
     Args:
-        figure: figure made by this module, with everything drawn.
-        panels: its panels.
-        title: first line above the panels, cut at the figure's width.
-        note: second line, which may explain the bars; cut likewise; may be empty.
+        figure, panels: figure made by this module, with everything drawn.
+        title, note: two lines above the panels, cut at the figure's width; the note may be empty.
         x_title: title of the common x axis.
         y_title: title of each row's y axis; empty if the panels have their own.
     """
@@ -272,14 +262,7 @@ def file_name(*parts: str) -> str:
 
 
 def save_figure(figure: Figure, path: pathlib.Path) -> pathlib.Path:
-    """Write a figure, replacing an old file.
-
-    Args:
-        figure: figure to write.
-        path: path of the file; its suffix, one of `FORMATS`, is the format.
-
-    Returns:
-        `path`.
+    """Write a figure in the format of the path's suffix, replacing an old file; returns the path.
 
     Raises:
         BadInputError: the suffix is not one of `FORMATS`.

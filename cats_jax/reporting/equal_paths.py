@@ -10,13 +10,8 @@ from ..live.results import ROOT, Candidate
 def first_equals(candidates: Sequence[Candidate]) -> dict[int, int]:
     """For each candidate's id, the id of the first candidate with the same path.
 
-    Paths are the same if their steps have the same texts and the same faults.
-
-    Args:
-        candidates: candidates of a search in order of their ids, so that parents come first.
-
-    Returns:
-        A mapping of ids to ids; `ROOT`, the question, is mapped to itself.
+    Paths are the same if their steps have the same texts and the same faults. `candidates` are in
+    order of their ids, so that parents come first. `ROOT`, the question, is mapped to itself.
     """
     firsts = {ROOT: ROOT}
     known: dict[tuple[int, str, str | None], int] = {}

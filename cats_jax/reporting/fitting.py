@@ -8,20 +8,15 @@ from collections.abc import Sequence
 def fitting(
     widths: Sequence[int], ranks: Sequence[int], room: int, gap: int, frame: int
 ) -> list[int]:
-    """Columns that fit side by side.
+    """Indices of the columns that fit side by side, ascending.
 
     Columns are left out one at a time until the rest fits: first those of the largest rank, and of
     equal ranks the rightmost. Columns of rank 0 are always kept.
 
     Args:
-        widths: width of each column, in characters.
-        ranks: rank of each column, at least 0.
+        widths, ranks: width in characters and rank, at least 0, of each column.
         room: width of a line, in characters.
-        gap: width of the gap between two columns, in characters.
-        frame: width of both edges together, in characters.
-
-    Returns:
-        Indices of the columns that stay, ascending.
+        gap, frame: widths of the gap between two columns and of both edges together.
     """
     kept = list(range(len(widths)))
     while table_width([widths[index] for index in kept], gap, frame) > room:

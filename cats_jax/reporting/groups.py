@@ -67,12 +67,9 @@ class Group:
     def accuracy_over_seeds(self) -> Interval | None:
         """Mean of the run seeds' accuracies with Student's interval, cut off at 0 and 1.
 
-        The interval covers the variation over seeds on these questions. The interval of `accuracy`
-        covers the variation over questions, which more seeds do not reduce. Seeds without rows for
-        all questions, as in a stopped run, are left out.
-
-        Returns:
-            The interval; None with fewer than two seeds.
+        The interval covers the variation over seeds on these questions, that of `accuracy` the
+        variation over questions, which more seeds do not reduce. Seeds without rows for all
+        questions, as in a stopped run, are left out. None with fewer than two seeds.
         """
         right: defaultdict[int, dict[str, bool]] = defaultdict(dict)
         for row in self.rows:
@@ -147,11 +144,11 @@ def best_at_similar_compute(
 
     Args:
         target: group to compare with.
-        baselines: groups to choose from; only those with the target's PRM or none are considered.
+        baselines: groups to choose from, of which those with the target's PRM or none count.
         cost: column of the ledger.
 
     Returns:
-        The baseline; None if no baseline is considered.
+        The baseline; None if no baseline counts.
     """
     usable = [group for group in baselines if group.prm in (None, target.prm)]
     if not usable:
@@ -191,12 +188,7 @@ def summarize(run: Run) -> dict[str, Any]:
 
 
 def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group, Group]]:
-    """Pairs of a group with a policy and the best fixed baseline of similar compute.
-
-    Args:
-        found: groups of one data set.
-        cost: column of the ledger that measures compute.
-    """
+    """Pairs of a group with a policy and the best fixed baseline of similar compute in `cost`."""
     is_policy = [group.has_policy for group in found]
     baselines = [group for group, policy in zip(found, is_policy, strict=True) if not policy]
     pairs = []

@@ -1,9 +1,8 @@
 """The groups of runs for which the paper's tables have a number.
 
-`theory.paper.HUB_IDS` maps the paper's names of models to ids, which name the models here. A run's
-policy is found by the name of its folder. A PRM is found by the name of its folder or by its label
-in recipes/paper. A data set is found by its name in recipes, and a row of an ablation by the label
-of its strategy in recipes/paper.
+Models are named by ids, to which `theory.paper.HUB_IDS` maps the paper's names. A run's policy is
+found by the name of its folder, a PRM by that name or by its label in recipes/paper, a data set by
+its name in recipes, and a row of an ablation by its strategy's label in recipes/paper.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ DATASETS = {
 """Name of a data set in recipes -> name in words. "Math" of `tab:compare` is read as MATH-500."""
 
 POLICY = paper.HUB_IDS["Qwen2.5-Instruct-7B"]
-"""The policy of the ablations. It is our reading where the paper names a PRM in place of a
-policy."""
+"""The policy of the ablations: our reading where the paper names a PRM in its place."""
 
 PRMS = tuple(paper.HUB_IDS[row.prm] for row in paper.SPARSITY_ABLATION)
 """The paper's PRMs."""
@@ -66,13 +64,7 @@ class PaperCell:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """An ablation of the paper.
-
-    Attributes:
-        label: label of the table in the paper's source.
-        about: what differs between its rows.
-        cells: its cells.
-    """
+    """An ablation: its label in the paper's source, what differs between rows, its cells."""
 
     label: str
     about: str
@@ -130,11 +122,9 @@ class Searched(NamedTuple):
     """The identity of a group of CATS, in the paper's terms.
 
     Attributes:
-        policy: id of a policy of the paper.
-        dataset: key of `DATASETS`.
-        label: label of the strategy.
+        policy, dataset: id of a policy of the paper, and key of `DATASETS`.
+        label, num_candidates: label of the strategy, and N.
         prm: id of a PRM of the paper, or the label of another one.
-        num_candidates: N.
     """
 
     policy: str

@@ -41,13 +41,12 @@ _EXACT = (
 def paper_sheets(runs: Sequence[Run]) -> list[Sheet]:
     """The paper's tables that runs cover at least in part, with the runs' figures beside them.
 
-    A cell of an ablation is a mean over the seven N. This is our reading of the paper's words
-    "average" and "all compute budgets". If some N or PRM of a cell was not searched, the cell has
-    no figure of ours. The comparison shows CATS at the largest N of the runs.
+    A cell of an ablation is a mean over the seven N, our reading of the paper's words "average" and
+    "all compute budgets". If some N or PRM of a cell was not searched, the cell has no figure of
+    ours. The comparison shows CATS at the largest N of the runs.
 
     Returns:
-        The tables; an empty list if the runs cover no part of any. The notes name what the paper or
-        the runs lack.
+        The tables that the runs cover in part; their notes name what the paper or the runs lack.
 
     Raises:
         BadInputError: two runs have figures for the same cell.

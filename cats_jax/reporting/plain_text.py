@@ -14,9 +14,7 @@ def printable(text: str) -> str:
 def one_line(text: str, most: int) -> str:
     """The text as by `printable`, on one line, with each run of white space as one blank.
 
-    Args:
-        text: any text, also hostile.
-        most: largest length of the result, at least 1; a text that was cut ends with "…".
+    The result has at most `most` characters, at least 1; a text that was cut ends with "…".
     """
     shown = printable(" ".join(text[: _READ * most].split()))
     whole = len(shown) <= most and len(text) <= _READ * most

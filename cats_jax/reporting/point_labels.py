@@ -42,8 +42,8 @@ def place_labels(axes: Axes, series: Sequence[DrawnSeries]) -> list[str]:
 
     A place is free if it lies inside the panel and covers no marker, bar, line or other label. A
     label without a free place is left out. Consecutive points of a series that cover one another
-    share one label, such as "4, 16". Places are computed in pixels, so the layout of the figure
-    must be final: call `Figure.draw_without_rendering` first.
+    share one label, such as "4, 16". The layout must be final: call `Figure.draw_without_rendering`
+    first, because places are in pixels.
 
     Returns:
         The labels that were written.

@@ -20,8 +20,8 @@ MARKS = "✓ right, ✗ wrong, ! failed (which counts as wrong), · no row"
 
 _MAX_LABEL, _MAX_ANSWER, _MAX_QUESTION = 20, 10, 60
 _LEAST_TEXT, _LEAST_SHOWN = 12, 3
-"""The text needs room for `_LEAST_TEXT` characters. To make room for it, columns are left out, but
-not the first `_LEAST_SHOWN`."""
+"""The text has room for `_LEAST_TEXT` characters, even if columns are left out for it; the first
+`_LEAST_SHOWN` columns always stay."""
 
 _GAP = 2
 """Characters between two columns."""
@@ -29,13 +29,7 @@ _GAP = 2
 
 @dataclass(frozen=True)
 class QuestionTable:
-    """A table and what did not fit into it.
-
-    Attributes:
-        table: one line for each question.
-        configurations: number of columns of a strategy and PRM that the rows have.
-        shown: number of these columns that the table has.
-    """
+    """A table with a line for each question, and how many of the rows' configurations it shows."""
 
     table: Table
     configurations: int
@@ -48,8 +42,8 @@ def question_table(
     """The table of the questions of `rows`, in order of first appearance.
 
     A column is for one strategy and PRM. A cell has a mark for each N and seed, or a mark and the
-    answer if there is only one N and seed. If columns do not fit, the last ones are left out. The
-    column `right` counts all rows.
+    answer if there is only one. If columns do not fit, the last ones are left out. The column
+    `right` counts all rows.
 
     Args:
         rows: at least one row.

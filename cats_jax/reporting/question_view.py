@@ -40,9 +40,7 @@ def question_header(row: Row, text: str | None) -> Text:
 def outcome_table(rows: Sequence[Row], fates: Mapping[str, RightPath]) -> Table:
     """Grade, answer and cost of a question in each configuration.
 
-    Args:
-        rows: rows of one question.
-        fates: fate of the right path, by the rows' keys; rows without a tree have no entry.
+    `fates` has the fate of the right path by the rows' keys; rows without a tree have no entry.
     """
     seeds = len({row.seed for row in rows}) > 1
     table = new_table(
@@ -66,13 +64,7 @@ def outcome_table(rows: Sequence[Row], fates: Mapping[str, RightPath]) -> Table:
 
 @dataclass(frozen=True)
 class SearchView:
-    """A search as it is drawn.
-
-    Attributes:
-        heading: configuration and grade.
-        tree: the drawn tree.
-        outcome: what became of the right path, and what the search cost.
-    """
+    """A drawn search; `heading` has configuration and grade, `outcome` right path and cost."""
 
     heading: Text
     tree: Tree

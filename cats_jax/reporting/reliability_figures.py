@@ -27,12 +27,7 @@ FEWEST_QUESTIONS = 10
 
 @dataclass(frozen=True)
 class ReliabilityLine:
-    """One line of a panel.
-
-    Attributes:
-        look: title, colour, marker and line style.
-        bins: bins of scores that are drawn.
-    """
+    """One line of a panel: its look, and the bins of scores that are drawn."""
 
     look: Appearance
     bins: Sequence[Reliability]
@@ -103,8 +98,7 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
         run: the run, whose trees are read.
 
     Returns:
-        The figure; None if no PRM has a bin to draw. If only some PRMs have bins, the panels of the
-        others state that they have none.
+        The figure; None if no PRM has a bin to draw. The panels of other PRMs without bins say so.
 
     Raises:
         BadInputError: a tree is damaged.
@@ -140,12 +134,10 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figur
 
 
 def path_reliability(paths: FinishedPaths) -> list[Reliability]:
-    """The reliability table of finished paths, with intervals by a bootstrap over questions.
+    """The bins of finished paths by score, with intervals by a bootstrap over questions.
 
     Paths of one question are not independent, so the exact interval of `reliability` is too short.
-
-    Returns:
-        The bins with paths of at least `FEWEST_QUESTIONS` questions, by score; [] without paths.
+    Bins with paths of fewer than `FEWEST_QUESTIONS` questions are left out.
     """
     if not paths.scores.size:
         return []

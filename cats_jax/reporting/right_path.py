@@ -1,8 +1,7 @@
 """Where a search lost the right path, as far as the truth is known.
 
-The embedded world's task checks every step, so that the step is known at which the last right path
-was lost. For other questions only the gold answer is known. It shows which finished paths are
-right, but not which step is wrong.
+The embedded world's task checks every step, so it is known at which step the last right path was
+lost. For other questions the gold answer shows only which finished paths are right.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class RightPath:
 
     Attributes:
         cause: see `Cause`.
-        knows_steps: True if the truth of each step is known, False if only that of finished paths
-            is.
+        knows_steps: whether the truth of each step is known, not only that of finished paths.
         step: reasoning step, from 0, at which the right path was lost. None if it is not known, or
             if the path was not lost before the choice.
         sentence: what happened, in words that are safe to print.
@@ -72,13 +70,9 @@ class RightPath:
 
 
 def follow_right_path(run: Run, row: Row, result: SearchResult, grader: AnswerGrader) -> RightPath:
-    """The fate of the right path in the search behind a row.
+    """The fate of the right path in the search behind a row with a tree, `result`.
 
-    Args:
-        run: the run of the row.
-        row: a row with a tree.
-        result: the row's tree.
-        grader: the run's grader, which grades finished paths where steps can't be checked.
+    Finished paths are graded by `grader` where steps can't be checked.
     """
     right = right_candidates(run, row, result)
     if right is None:
@@ -89,10 +83,8 @@ def follow_right_path(run: Run, row: Row, result: SearchResult, grader: AnswerGr
 def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int] | None:
     """Ids of the candidates whose path is right up to and including them.
 
-    Returns:
-        The ids. None unless the policy is one of the embedded world's and the question is one of
-        that world's expressions with this gold answer. In other cases the task's checker does not
-        apply.
+    None unless the task's checker applies: the policy is one of the embedded world's, and the
+    question is one of that world's expressions with this gold answer.
     """
     if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
         return None

@@ -91,5 +91,5 @@ def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
 
 
 def has_failed_group(run: Run) -> bool:
-    """Whether every question of some strategy, N, PRM and seed failed: single failures are rows."""
+    """Whether every question of some strategy, N, PRM and seed failed."""
     return any(all(row.status == "failed" for row in group.rows) for group in groups(run.rows))

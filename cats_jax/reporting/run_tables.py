@@ -100,10 +100,9 @@ def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
 def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     """Accuracy with its interval over questions, and mean compute per question.
 
-    If a group has several run seeds, there is a second interval: that over seeds. Numbers of seeds
-    and of questions have a column if they differ between the groups. The ceiling is the share of
-    questions with a right answer among the finished paths. It is pass@N where a strategy keeps all
-    N paths.
+    Several run seeds add an interval over seeds. Numbers of seeds and of questions have a column if
+    they differ between the groups. The ceiling is the share of questions with a right answer among
+    the finished paths: pass@N where a strategy keeps all N paths.
     """
     records = [_record(group) for group in found]
     over_seeds = any(record["seeds_low"] is not None for record in records)
@@ -256,8 +255,8 @@ def timing_table(times: WallTimes, title: str = "where the time went") -> Table:
 
     Files are compressed and written in the background, so that the work may exceed the wall time.
     The share outside policy and PRM is a share of the work. With workers, the work, the loading of
-    models and the searching are sums over the workers. Loading and searching are then shares of the
-    wall time times the number of workers.
+    models and the searching are sums over the workers; loading and searching are shares of the wall
+    time times the number of workers.
     """
     work: dict[str, float] = {**times.parts, "recording": times.recording, "writing": times.writing}
     names = {

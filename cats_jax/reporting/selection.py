@@ -82,9 +82,9 @@ def level_of(row: Row) -> str:
 
 
 def in_question_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows by data set, then level, then question id; numbers in texts are compared by value.
+    """Rows by data set, level and question id; numbers in texts are compared by value.
 
-    Rows are written in the order in which searches end. Rows of one question stay in this order.
+    Rows of one question stay in the order in which searches ended.
     """
 
     def place(row: Row) -> tuple[object, ...]:
@@ -131,10 +131,7 @@ def wrong_questions(rows: Iterable[Row]) -> list[str]:
 
 
 def differing_questions(rows: Sequence[Row], first: str, second: str) -> list[str]:
-    """Ids of the questions on which two strategies differ, in order of first appearance.
-
-    See `differing_rows`.
-    """
+    """Ids of the questions of `differing_rows`, in order of first appearance."""
     return list(dict.fromkeys(row.question for row, _ in differing_rows(rows, first, second)))
 
 

@@ -1,7 +1,7 @@
 """Answer or abstain: the lowest score from which a run's answers are right often enough.
 
-The score of an answer is that of its path. A calibration with a positive slope would change the
-thresholds in the same way as the scores, so that the same questions would be answered.
+The score of an answer is that of its path. A calibration with a positive slope would change scores
+and thresholds alike, so the same questions would be answered.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class SelectiveCertificate:
         target: accuracy of the answered questions, in (0, 1).
         delta: largest probability that any certified threshold is false.
         num_questions: questions of each configuration.
-        configurations: those whose answers have scores, ordered by the share answered, largest
-            first.
+        configurations: those whose answers have scores, by descending share answered.
         run: the run.
     """
 
@@ -219,11 +218,10 @@ def draw_selective(certificate: SelectiveCertificate) -> Figure:
 def selective_bounds(certificate: SelectiveCertificate) -> list[np.ndarray]:
     """Lower bounds on the accuracy of the answered questions, f64[31] of each configuration.
 
-    They are exact binomial bounds, given the number of answered questions. The level of each is
-    delta divided by the number of thresholds and by the number of configurations. All hold together
-    with a probability of at least 1 - delta. This delta is spent in addition to that of the
-    certificate. The bounds help to look at other targets. A bound is 0 where no question is
-    answered.
+    They are exact binomial bounds, given the number of answered questions, at the level delta
+    divided by the numbers of thresholds and of configurations. All hold together with a probability
+    of at least 1 - delta, besides the certificate's delta. They help to look at other targets. A
+    bound is 0 where no question is answered.
     """
     found = certificate.configurations
     level = certificate.delta / (len(found) * THRESHOLDS.size)

@@ -34,15 +34,7 @@ def output_folder(path: pathlib.Path) -> pathlib.Path:
 
 
 def write_sheets(sheets: Sequence[Sheet], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write each table to a folder as NAME.md, NAME.csv and NAME.tex, in place of older ones.
-
-    Args:
-        sheets: tables.
-        folder: an existing folder.
-
-    Returns:
-        Paths of the files.
-    """
+    """Write tables to an existing folder as NAME.md, NAME.csv, NAME.tex; returns the paths."""
     written = []
     for name, sheet in unique_names(sheets):
         forms = {".md": markdown(sheet), ".csv": csv_text(sheet), ".tex": latex(sheet)}
@@ -130,6 +122,6 @@ def _escape_latex(text: str) -> str:
     escaped = unicode_to_latex(
         one_line(text, _MAX_TEXT), unknown_char_policy="replace", unknown_char_warning=False
     )
-    # After a line break LaTeX would take a bracket for the break's argument. Its default fonts have
-    # a dash in the place of the bar.
+    # After a line break, LaTeX takes a bracket for the break's argument. Its default fonts have a
+    # dash in the place of the bar.
     return escaped.replace("[", "{[}").replace("|", r"\ensuremath{|}")

@@ -1,8 +1,8 @@
 """Intervals and paired comparisons of accuracies; the unit is the question, not the row.
 
 Runs of one question with several seeds are not independent, so every function except
-`mean_of_seeds` takes one mean per question. With one run per question, that mean is 0 or 1, and the
-classical methods apply.
+`mean_of_seeds` takes one mean per question. One run per question gives 0 or 1: then the classical
+methods apply.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class Paired:
     def p_value(self) -> float:
         """Two-sided p-value of no difference.
 
-        With one run per question, this is McNemar's exact test. Otherwise it is the sign-flip test
-        over questions, of which McNemar's is a special case. It is computed only when needed,
-        because most comparisons do not show it and it takes as long as the interval.
+        With one run per question, this is McNemar's exact test, otherwise the sign-flip test over
+        questions, of which McNemar's is a special case. Only a shown p-value takes time.
         """
         return _sign_flip(self.moved, self.wins, self.losses)
 

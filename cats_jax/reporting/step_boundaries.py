@@ -14,9 +14,8 @@ _KEEP_ALL_PATHS = ("greedy", "majority", "best_of_n")
 def without_boundaries(run: Run) -> str | None:
     """A one-line warning that no path of a run holds a step boundary; None if one may hold it.
 
-    The evidence is in the rows: every search ended after one step, and its samples were long.
-    Strategies that keep all their paths are left out, because one step or many make no difference
-    to their results.
+    The evidence: every search ended after one step, and its samples were long. Strategies that keep
+    all their paths are left out, because their results do not depend on steps.
     """
     config = run.manifest["config"]
     if config.get("max_depth") == 1:

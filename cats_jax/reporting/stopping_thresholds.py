@@ -1,9 +1,8 @@
 """Stop early: the lowest score at which a search path by path loses little against all N paths.
 
-A best-of-N run with its trees has everything that is needed: its paths are independent, so its
-first paths have the distribution of those of a search that stops. The certified strategy is
-`sequential_best_of_n` with the threshold as its `stop`. Searches with limits are refused, because a
-limit ends the two searches at different paths.
+The paths of a best-of-N run are independent, so its first paths have the distribution of those of a
+search that stops. The certified strategy is `sequential_best_of_n` with the threshold as its
+`stop`. Searches with limits are refused, because a limit ends the two searches at different paths.
 """
 
 from __future__ import annotations

@@ -11,12 +11,9 @@ from .sheets import Sheet
 
 
 def terminal_table(sheet: Sheet, room: int, *, framed: bool) -> tuple[Table, int, list[str]]:
-    """The columns of a sheet that fit.
+    """The columns of a sheet that fit into lines of `room` characters.
 
-    Args:
-        sheet: the sheet.
-        room: characters of a line.
-        framed: whether lines are drawn around columns, which takes room.
+    If `framed`, lines are drawn around columns, which takes room.
 
     Returns:
         The table, the width that it needs, and the titles of the columns that were left out. The
@@ -49,10 +46,7 @@ def terminal_table(sheet: Sheet, room: int, *, framed: bool) -> tuple[Table, int
 def new_table(title: str, *columns: str) -> Table:
     """A table without rows, whose columns are never wrapped.
 
-    Args:
-        title: title above the table.
-        columns: names of the columns. Columns are right-aligned; those whose name begins with "<",
-            which is not shown, are left-aligned.
+    Columns are right-aligned; those whose name begins with "<", which is not shown, left-aligned.
     """
     table = Table(title=title or None, title_justify="left")
     for column in columns:

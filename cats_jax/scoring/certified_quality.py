@@ -1,10 +1,9 @@
 """Certificates of a PRM from labelled questions: its risk, its gain over trust, trusted scores.
 
-The unit is the question, with one value: the mean loss over its labelled steps. A betting bound
-holds for every distribution of such values. Steps of a question depend on each other, so a bound
-that takes them as independent draws would be wrong. The rival of a PRM is the constant score 1,
-"every step is right". The difference to it is paired by question. The trust in single steps is
-tested on one random step of each question.
+The unit is the question: its value is the mean loss over its labelled steps, which depend on each
+other. A betting bound holds for every distribution of such values. The rival of a PRM is the
+constant score 1, "every step is right"; the difference to it is paired by question. The trust in
+single steps is tested on one random step of each question.
 """
 
 from __future__ import annotations
@@ -105,14 +104,12 @@ class CertifiedQuality:
     """The certified statements about one group of labelled questions.
 
     Attributes:
-        group: value of the column by which rows are grouped.
-        questions: number of its questions.
-        delta: largest probability that one given statement is false; not of all statements
-            together.
+        group, questions: value of the column by which rows are grouped, and number of questions.
+        delta: largest probability that one given statement is false, not that any of them is.
         trust: the wanted probability of `StepTrust`.
-        risks: one for every PRM and loss.
+        risks: one for every PRM and loss, and those of heads.
         steps: one for every PRM.
-        heads: one for every PRM if they were asked for. The risks of a head are among `risks`.
+        heads: one for every PRM if the call wants them.
     """
 
     group: str

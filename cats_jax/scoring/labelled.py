@@ -100,10 +100,10 @@ def read_labelled(
       is the index of the first wrong step, or -1 if all steps are right. Steps before the first
       wrong one are right, and steps after it are not labelled.
     * PRM800K: `{"question": {"problem"}, "label": {"steps": [...]}}`. Rating 1 is right and -1 is
-      wrong. With null, or a rating that the labeller flagged, the step is not labelled. The chosen
-      completions are one path. Each completion that was not chosen ends a path of its own. The
-      earlier steps of such a path are labelled only in the path of the chosen completions, so that
-      they count once. A completion that the labeller wrote is a step without a label.
+      wrong; a step with null, or with a rating that the labeller flagged, has no label, and so does
+      a completion that the labeller wrote. The chosen completions are one path. Each other
+      completion ends a path of its own, whose earlier steps have labels only in the path of the
+      chosen completions, so that they count once.
 
     Steps after a path's last labelled step are left out, and so are rows without a labelled step.
 

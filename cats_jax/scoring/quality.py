@@ -1,8 +1,8 @@
 """Figures of a PRM's scores on labelled steps, and the values of the paper's bounds there.
 
 The paper's "test error" (appendix G, `tab:sparse`) is a cross-entropy of scores against step
-labels. The paper does not say whether it is a mean or a sum, so both are here. The unit of every
-interval is the question, because steps of one question are not independent.
+labels, a mean or a sum: the paper does not say, so both are here. The unit of every interval is the
+question, because steps of one question are not independent.
 """
 
 from __future__ import annotations
@@ -195,14 +195,10 @@ class _Settings(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """The labelled steps of a group.
+    """The labelled steps of a group: label f64[n], 0 or 1; question and solution i64[n], from 0.
 
-    Attributes:
-        label: f64[n], 0 or 1.
-        question: i64[n], 0..Q-1.
-        solution: i64[n], 0..S-1.
-        siblings: i64[n], number of the sequence of earlier steps; -1: the step is not paired.
-        pairs: number of pairs of a right and a wrong sibling.
+    `siblings`, i64[n], numbers the sequence of earlier steps, -1 for a step without a pair; `pairs`
+    is the number of pairs of a right and a wrong sibling.
     """
 
     label: np.ndarray
@@ -346,11 +342,7 @@ def _figures(
 
 
 def _ratio(values: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float:
-    """Sum of the questions' values over the sum of their counts.
-
-    Raises:
-        ValueError: the sum of the counts is 0.
-    """
+    """Sum of the questions' values over the sum of their counts; ValueError for counts of 0."""
     # Values of weight 0 are left out: 0 times infinity is not a number.
     used = weights > 0
     count = float(counts[used] @ weights[used])

@@ -40,8 +40,8 @@ def describe_group(group: GroupQuality) -> str:
 def tables(group: GroupQuality) -> list[Table]:
     """All tables of a group: the figures of each PRM, and the calibration curves.
 
-    The bounds are the paper's at each PRM's epsilon, for the largest gap and coverage 1, and the
-    bound on the probability that one of N scores deviates by more than epsilon.
+    The bounds are the paper's at each PRM's epsilon, for the largest gap and coverage 1, and that
+    on the probability that one of N scores deviates by more than epsilon.
     """
     by_question = "with 95 % intervals by question"
     losses = {
@@ -129,17 +129,10 @@ def as_json(groups: Sequence[GroupQuality]) -> list[dict[str, Any]]:
 def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -> pathlib.Path:
     """Write a figure of share right against score, one panel for each group, one line for each PRM.
 
-    Bins with fewer than 10 steps are left out.
-
-    Args:
-        groups: groups with their PRMs' curves.
-        path: file to write; its suffix, .png, .svg or .pdf, is the format.
-
-    Returns:
-        `path`.
+    Bins with fewer than 10 steps are left out. Returns the path, whose suffix is the format.
 
     Raises:
-        BadInputError: the suffix is another one.
+        BadInputError: the suffix is not .png, .svg or .pdf.
     """
     curves = {group.group: {prm.prm: prm.curve for prm in group.prms} for group in groups}
     with drawing():
@@ -147,11 +140,7 @@ def plot_calibration(groups: Sequence[GroupQuality], path: str | pathlib.Path) -
 
 
 def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) -> Figure:
-    """A panel for each group of steps, with the curve of each PRM except constant scores.
-
-    Args:
-        curves: bins by name of the group and name of the PRM.
-    """
+    """A panel for each group, with the curve of each PRM, by their names; no constant scores."""
     looks = appearances(prm for group in curves.values() for prm in group if prm not in CONSTANTS)
     return draw_reliability(
         {

@@ -19,9 +19,7 @@ from .score_rows import CountingScorer, score_file
 class Scored(NamedTuple):
     """Labelled steps with the scores of one more PRM.
 
-    Attributes:
-        labelled: labelled steps, without the rows that could not be scored.
-        errors: row and reason of each path that could not be scored.
+    Rows that could not be scored are left out; `errors` has row and reason of each such path.
     """
 
     labelled: LabelledData
@@ -43,8 +41,7 @@ def add_scores(
 
     Args:
         labelled: labelled steps from `read_labelled`.
-        scorer: PRM that scores the paths.
-        name: name of the PRM, which is not among `labelled.prms`.
+        scorer, name: the PRM, and its name, which is not among `labelled.prms`.
         held_tokens: most tokens of the paths that are scored together.
         on_paths: called with the number of paths done so far.
 
@@ -76,10 +73,7 @@ def add_scores(
 def write_labelled(path: pathlib.Path, labelled: LabelledData, *, by: str | None = None) -> None:
     """Write plain rows for `read_labelled`, which end at the last labelled step.
 
-    Args:
-        path: JSONL file, replaced if it exists; it appears whole or not at all.
-        labelled: labelled steps with scores.
-        by: name of the column for each path's group.
+    The file is replaced as a whole or not at all; `by` is the column for each path's group.
 
     Raises:
         BadInputError: it can't be written.

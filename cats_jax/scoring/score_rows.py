@@ -44,8 +44,7 @@ def count_rows(path: str | pathlib.Path) -> int:
     """Check every line of a file before the model is loaded, and count the rows.
 
     Raises:
-        BadInputError: the file does not exist or has no row, or a line (named by its number) is not
-            a JSON object.
+        BadInputError: the file has no row or does not exist, or a line is not a JSON object.
     """
     count = sum(1 for _ in numbered_rows(pathlib.Path(path)))
     if not count:
@@ -63,15 +62,13 @@ def score_file(
 ) -> Tally:
     """Score rows `{"question", "steps"}`; write the same rows with `scores`, or `error`.
 
-    An outcome model reads the steps as one finished answer, and gives the row one `score`. The
-    target appears whole or not at all.
+    An outcome model reads the steps as one finished answer, and gives the row one `score`.
 
     Args:
-        source: JSONL file.
-        target: JSONL file, replaced if it exists.
+        source, target: JSONL files; the target is replaced as a whole or not at all.
         scorer: PRM that scores the rows.
-        held_tokens: most tokens of the rows that are scored together. The model holds their keys
-            and values meanwhile.
+        held_tokens: most tokens of the rows that are scored together, whose keys and values the
+            model holds.
         on_rows: called with the number of rows done so far.
 
     Raises:

@@ -40,8 +40,7 @@ _BODY_SECONDS = 30
 """Seconds within which the body of a request must arrive."""
 
 _BYTES_PER_CHARACTER, _BYTES_BESIDE = 24, 1 << 16
-"""Largest body: 24 bytes per character (two messages, 12 bytes an escape) and 64 KiB for the
-rest."""
+"""Largest body: 24 bytes per character (two messages, 12 bytes an escape), and 64 KiB."""
 
 _DISCARDED = 1 << 24
 """Most bytes that are read of a body that is too large, so that the client reads the refusal."""
@@ -53,9 +52,7 @@ def make_app(
     """The application.
 
     Args:
-        offer: strategies and limits of requests.
-        engine: engine that runs the searches; started.
-        metrics: counters of requests and searches.
+        offer, engine, metrics: strategies and limits, the started engine, and the counters.
         token: bearer token that every request except `/healthz` must have. With None no token is
             needed, and a request is answered only if its header `Host` is `host`, "localhost" or a
             loopback address.
@@ -105,7 +102,7 @@ class _Web:
             if not asked.stream:
                 result = await _unless_gone(request, _result(events))
                 return JSONResponse(completion(result, settings, ignored, **about))
-            # A refusal has its own status, which must be known before the stream begins.
+            # A refusal has its own status, which is sent before the stream.
             await _unless_gone(request, _first(events))
         except BaseException:
             end()
@@ -175,7 +172,7 @@ class _Guard:
     """Admits requests with the token; without a token, those that name this machine in `Host`.
 
     Otherwise a page in a browser on this machine could reach the server by DNS rebinding: by a name
-    of its own that it makes resolve to this machine. An address can't be made to resolve elsewhere.
+    of its own that resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, host: str, metrics: Metrics) -> None:
@@ -231,8 +228,8 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RefusedError: its header does not declare JSON, it is too large or too slow, or the client
-            disconnects.
+        RefusedError: its header does not declare JSON, it is too large or slow, or the client
+            leaves.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -320,11 +317,7 @@ async def _first(events: asyncio.Queue[Event]) -> Event:
 
 
 async def _unless_gone(request: Request, wanted: Awaitable[T]) -> T:
-    """The result of a coroutine, unless the client disconnects first.
-
-    Raises:
-        RefusedError: the client disconnected; nobody reads this refusal.
-    """
+    """The result of a coroutine; RefusedError, which nobody reads, if the client leaves first."""
     working = asyncio.ensure_future(wanted)
     leaving = asyncio.ensure_future(_leaves(request))
     try:

@@ -1,7 +1,7 @@
 """Connections of a server: their largest number, and how long a silent one stays open.
 
-These limits apply before a client has authenticated itself. So nobody can block the server with
-connections on which nothing is sent.
+These limits apply before a client has authenticated itself, so that silent connections can't block
+the server.
 """
 
 from __future__ import annotations
@@ -25,21 +25,18 @@ _MOST_OTHERS = 1024
 """Largest number of connections in addition to those of searches."""
 
 _LEAST_OTHERS = 16
-"""Least number of connections in addition to those of searches: refusals, health checks,
-metrics."""
+"""Least number of connections for refusals, health checks and metrics."""
 
 _RESERVED, _RESERVED_SHARE = 64, 4
-"""File descriptors reserved for models and files: at least the first number, and at least one in
-the second number of all descriptors."""
+"""File descriptors reserved for models and files: at least 64, and at least a quarter."""
 
 _SECONDS_BETWEEN_WARNINGS = 60
 
 
 def most_connections(searches: int) -> int:
-    """Largest number of connections of a server, below the process's limit of file descriptors.
+    """Largest number of connections, below the process's limit of file descriptors.
 
-    Args:
-        searches: largest number of searches at a time, including those that wait.
+    `searches` is the largest number of searches at a time, including those that wait.
 
     Raises:
         BadInputError: the limit is too low for so many searches.
@@ -71,11 +68,7 @@ class RareWarnings:
 
 
 class Connections:
-    """Makes the protocol of each connection, and closes silent ones when there are too many.
-
-    Args:
-        most: most connections at a time, at least 1.
-    """
+    """Makes the protocol of each connection, and closes silent ones beyond `most`, at least 1."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -35,13 +35,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a search.
-
-    Attributes:
-        step: completed reasoning steps.
-        candidates: sampled steps.
-        tokens: tokens sampled by the policy and computed by the PRM.
-    """
+    """Completed steps, sampled steps, and tokens that the policy sampled and the PRM computed."""
 
     step: int
     candidates: int
@@ -88,11 +82,8 @@ class _Batch:
 class Engine:
     """Runs searches in a thread of its own.
 
-    Args:
-        loaded: models and strategies.
-        max_waiting: largest number of searches that wait for a place; `in_flight` of the recipe
-            is the number of places.
-        metrics: counters of searches.
+    At most `max_waiting` searches wait for a place; the recipe's `in_flight` is the number of
+    places.
     """
 
     def __init__(self, loaded: Loaded, *, max_waiting: int, metrics: Metrics) -> None:
@@ -167,11 +158,7 @@ class Engine:
         return not self._tickets
 
     def stop(self, patience: float = 10.0) -> None:
-        """End the thread after its tick, and all searches with a refusal.
-
-        Args:
-            patience: most seconds to wait for the thread.
-        """
+        """End the thread after its tick, within `patience` seconds, and refuse all searches."""
         with self._changed:
             if self._state != "failed":
                 self._state = "stopped"
@@ -196,7 +183,7 @@ class Engine:
                         each.searches.close()
                         del self._batches[batch]
                     self._tell_progress(each)
-        except Exception as error:  # any error of a model: clients wait for an answer
+        except Exception as error:  # of any model: clients wait for an answer
             _LOG.exception("a search broke the models")
             with self._changed:
                 self._state = "failed"

@@ -75,8 +75,8 @@ class Offer:
 
         Args:
             recipe: recipe whose policy, PRM, strategies, calibration and limits are served. Its
-                first strategy, N and seed are the defaults of a request. Its largest N is the
-                largest that a request may have. Its questions only determine the grader of answers.
+                first strategy, N and seed are a request's defaults, its largest N the limit, and
+                its questions determine the grader of answers.
             name: name of the served model.
             max_prompt_characters: largest number of characters of a message.
             ignore_sampling: parameters of a request that are ignored rather than refused; each
@@ -242,11 +242,7 @@ class Loaded:
     warnings: tuple[str, ...] = ()
 
     def check_question(self, question: Question, settings: Settings) -> None:
-        """Check that the models can read a question, and the strategy's prompts about it.
-
-        Raises:
-            BadInputError: a model can't read it.
-        """
+        """Raise BadInputError if a model can't read a question or its strategy's prompts."""
         if question.system is not None and not facts_of(self.policy).reads_system:
             raise BadInputError(
                 f"policy {self.policy.name!r} reads no system message: leave it out"

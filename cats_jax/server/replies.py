@@ -25,11 +25,8 @@ def completion(
 ) -> dict[str, Any]:
     """The answer of a search as a chat completion.
 
-    Args:
-        result: result of the search.
-        settings: its settings.
-        ignored: parameters of the request that were ignored.
-        id, model, created: id of the request, name of the model, seconds since 1970.
+    `id` is the request's, `model` the model's name, and `created` the seconds since 1970; `ignored`
+    are parameters of the request that were ignored.
     """
     message = {"role": "assistant", "content": content(result), "refusal": None}
     choice = {

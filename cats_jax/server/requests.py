@@ -56,10 +56,7 @@ def _joined(content: Any) -> Any:
 
 
 class Message(BaseModel):
-    """One message of the conversation; its content is a text, or a list of texts to be joined.
-
-    lm-evaluation-harness adds the type of its content to each message.
-    """
+    """One message: a text, or a list of texts to be joined; lm-evaluation-harness adds `type`."""
 
     model_config = _STRICT
 
@@ -154,12 +151,9 @@ SAMPLING = tuple(_SAMPLING)
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A request, and the parameters of it that are ignored.
+    """A request, and the parameters of it that are ignored although their values request something.
 
-    Attributes:
-        request: the request.
-        ignored: names of the parameters that the server is set to ignore and whose values request
-            something, in the request's order.
+    The names are in the request's order.
     """
 
     request: ChatRequest
@@ -167,11 +161,7 @@ class ParsedRequest:
 
 
 def parse_request(body: bytes, ignore: Collection[str] = ()) -> ParsedRequest:
-    """The request in a body.
-
-    Args:
-        body: the body.
-        ignore: names of `SAMPLING` whose values are not read, whatever they are.
+    """The request in a body; the values of `ignore`, names of `SAMPLING`, are not read.
 
     Raises:
         RefusedError: the body is not a JSON object, or a parameter is unknown, unsupported or

@@ -29,12 +29,9 @@ _BACKLOG = 2048
 
 
 def bind(host: str, port: int, token: str | None) -> socket.socket:
-    """A socket at an address; nothing can connect before the server runs.
+    """A socket at an address, to which nothing can connect before the server runs.
 
-    Args:
-        host: name or address of this machine.
-        port: port in 0..65535; 0 takes a free one.
-        token: the bearer token, or None.
+    The port is in 0..65535; 0 takes a free one.
 
     Raises:
         BadInputError: the address is not available, or others could reach it without a token.
@@ -89,8 +86,7 @@ class Server(uvicorn.Server):
         """Set up; nothing is served yet.
 
         Args:
-            app: application.
-            engine: engine that runs the searches; it is drained and stopped at the end.
+            app, engine: the application, and the engine, which is drained and stopped at the end.
             connections: most connections at a time, see `connections.most_connections`.
             grace: most seconds between the signal and the end of the searches.
             ready: called once clients can connect.

@@ -3,9 +3,9 @@
     python studies/real/calibrate_samples.py SAMPLES studies/real/smollm2/calibration.json
 
 SAMPLES is a .jsonl.gz file. A line has `row`, the number of a question, and `samples` with `steps`,
-`scores` of the PRM, and `right`. As `cats-jax calibrate` does, a step counts as right if a recorded
+`scores` of the PRM, and `right`. As in `cats-jax calibrate`, a step counts as right if a recorded
 completion of its text is right, and groups of 1 to 16 siblings give its votes. Only first steps are
-read: all samples of a question are siblings there, and hardly a later step has a sibling.
+read, because later steps have hardly any siblings.
 """
 
 from __future__ import annotations

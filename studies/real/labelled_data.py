@@ -3,10 +3,9 @@
     python -m studies.real.labelled_data STEPS.jsonl FOLDER --questions GSM8K.jsonl [MATH500.jsonl]
 
 STEPS.jsonl has rows with the keys `data`, `question`, `steps` and `labels`, such as those of
-docs/results/prm_quality.md. FOLDER gets DATA.jsonl for each value of `data`. It gets
-gsm8k_unlabelled.jsonl, the rows of the first file of questions whose `question` (or `problem`) is
-in no row of STEPS.jsonl, so that a PRM trained on the steps can be tested on them; and likewise
-math500_unlabelled.jsonl, of the second file.
+docs/results/prm_quality.md. FOLDER gets DATA.jsonl for each value of `data`. It also gets
+gsm8k_unlabelled.jsonl and math500_unlabelled.jsonl: the rows of the two files of questions whose
+`question` (or `problem`) is in no row of STEPS.jsonl, as tests of a PRM that the steps train.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m studies.real.outcome_labels RUN STEPS.jsonl
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them, with the keys `question`,
-`steps` and `labels`. All steps of a path have one label, 1 if its answer is right and 0 if not.
-That is the outcome supervision of Lightman et al. 2023 (arXiv:2305.20050): a right step before an
-error is labelled wrong, too.
+`steps` and `labels`. All steps of a path have one label, 1 if its answer is right and 0 if not: the
+outcome supervision of Lightman et al. 2023 (arXiv:2305.20050). So a right step before an error is
+labelled wrong, too.
 """
 
 from __future__ import annotations

@@ -112,10 +112,7 @@ def compressed_heads(number: int) -> tuple[np.ndarray, np.ndarray]:
     """Sparse heads of small whole weights: a weighted mean of the logits of at most three PRMs.
 
     The prior is uniform over the number of PRMs, then over the PRMs, the weights 1 to 4 of each,
-    and the 17 thresholds that the mean is compared with.
-
-    Args:
-        number: number of PRMs, at least 3.
+    and the 17 thresholds that the mean is compared with. There are at least 3 PRMs.
 
     Returns:
         f64[heads, number], weights that sum to 1, without the threshold; f64[heads], -ln of the

@@ -31,8 +31,8 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float8": torch.float8_e4m3fn}
 _LARGEST = 16.0
 """Bound of a factor's values in 8 bits.
 
-float8_e4m3fn has 4 significant bits from 2^-6 to 448, so that values of 1/1000 of the largest keep
-them; and a product of two such factors of rank 64 is still a number in float16.
+float8_e4m3fn has 4 significant bits from 2^-6 to 448, so values of 1/1000 of the largest keep them;
+a product of two such factors of rank 64 still fits into float16.
 """
 
 
@@ -74,8 +74,8 @@ def in_8_bits(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An adapter in 8 bits a number, and its configuration.
 
-    The factors A and the factors B are multiplied by a power of two each, which `lora_alpha`
-    takes back.
+    The factors A and the factors B are each multiplied by a power of two; `lora_alpha` divides by
+    both.
     """
     powers = {}
     for half in ("lora_A", "lora_B"):

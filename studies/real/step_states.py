@@ -3,8 +3,8 @@
     python -m studies.real.step_states MODEL STATES --steps STEPS.jsonl ... --format FORMAT.yaml
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them. FORMAT.yaml says how the
-PRM reads a solution. STATES is a folder that gets a file for each block of solutions. The same
-command computes only the blocks that are missing, so that an interrupted run resumes.
+PRM reads a solution. The folder STATES gets a file for each block of solutions. An interrupted run
+resumes: only missing blocks are computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cats_jax.models.prm.family import load_format
 from cats_jax.scoring.labelled import LabelledSteps, read_labelled
 
 BLOCK = 16
-"""Solutions in a file, and in a forward pass. They have similar lengths, because all are sorted."""
+"""Solutions in a file and in a forward pass, of similar lengths: all are sorted by length."""
 
 _NO_READ_OUT = {"read_out": {"positive": "+", "negative": "-"}}  # a head replaces it
 

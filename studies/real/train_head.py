@@ -2,13 +2,13 @@
 
     python -m studies.real.train_head HEAD.safetensors STATES --steps STEPS.jsonl ...
 
-STATES is the folder that `step_states` made from the files STEPS.jsonl. The strength of the L2
-penalty is the one with the smallest log loss in cross-validation, whose folds have whole questions.
+STATES is the folder that `step_states` made from the files STEPS.jsonl. The L2 penalty has the
+strength with the smallest log loss in cross-validation, whose folds have whole questions.
 HEAD.safetensors is a file for the key `head` of a PRM. HEAD.json beside it has the cross-validated
 log loss and AUC, the number of questions, and a digest of their texts. HEAD.jsonl has the labelled
-steps with scores, for `cats-jax quality HEAD.jsonl --by data`. They are cross-validated scores, and
-with `--share` below 1 those of the head on the other questions: no score is that of a head that was
-trained on the step's question.
+steps with scores, for `cats-jax quality HEAD.jsonl --by data`: cross-validated ones, and with
+`--share` below 1 those of the head on the other questions. No head scores a question that it was
+trained on.
 """
 
 from __future__ import annotations
@@ -38,13 +38,9 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Steps:
-    """Labelled steps.
+    """Labelled steps: hidden states f64[S, hidden], and labels f64[S], 1 right and 0 wrong.
 
-    Attributes:
-        states: hidden states, f64[S, hidden].
-        labels: 1 for a right step, 0 for a wrong one, f64[S].
-        group: number of the step's question, i64[S].
-        path: number of the step's solution among those of all files, i64[S].
+    `group` and `path`, i64[S], number the steps' questions, and the solutions of all files.
     """
 
     states: np.ndarray
@@ -58,11 +54,7 @@ class Steps:
 
 
 def load_steps(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Steps:
-    """The steps of the blocks that `step_states` made from some files.
-
-    Raises:
-        SystemExit: a block is missing.
-    """
+    """The steps of the blocks that `step_states` made of files; SystemExit if one is missing."""
     blocks, before = [], 0
     for file in files:
         number = len(by_length(file))
@@ -107,8 +99,8 @@ def scored_rows(
 def fit_head(steps: Steps, penalty: float) -> tuple[np.ndarray, float]:
     """Weight f64[hidden] and bias of a logistic regression on states.
 
-    It minimizes the mean log loss plus penalty / 2 times the squared norm of the weights that
-    belong to standardized states.
+    It minimizes the mean log loss plus penalty / 2 times the squared norm of the weights of
+    standardized states.
     """
     mean, spread = steps.states.mean(0), steps.states.std(0) + 1e-6
     inputs = (steps.states - mean) / spread

@@ -35,8 +35,8 @@ _OTHER_KEYS = (
 )  # fmt: skip
 _GEMMA_KEYS = ("attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa")
 
-# llama.cpp has these as constants, too: of Gemma 3, every sixth layer has no window, the others
-# have a rope base of their own, and the largest model has a scale of its own.
+# Constants of llama.cpp, too. In Gemma 3, every sixth layer has no window, the other layers have
+# their own rope base, and the largest model has its own scale.
 _GEMMA_PATTERN = 6
 _GEMMA_LOCAL_BASE = 10_000.0
 _GEMMA_27B_LAYERS = 62
@@ -164,10 +164,7 @@ def _gemma(own: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weight_name(name: str, architecture: str) -> str | None:
-    """The name in transformers of a tensor of a GGUF; None if these architectures lack it.
-
-    It is also None for `rope_freqs.weight`, whose values the configuration holds.
-    """
+    """The name in transformers of a GGUF's tensor; None if unknown, and for `rope_freqs.weight`."""
     stem, _, suffix = name.rpartition(".")
     if stem in _TOP:
         return f"{_TOP[stem]}.{suffix}"

@@ -147,10 +147,10 @@ def _rope_factors(model: GGUFModel) -> np.ndarray | None:
 
 
 def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
-    """What is to be written, after a comparison with what transformers expects.
+    """What is to be written.
 
     Raises:
-        ValueError: a tensor is missing, too many, or of another shape.
+        ValueError: a tensor is missing, too many, or not of the shape that transformers expects.
     """
     architecture = model.metadata["general.architecture"]
     # transformers makes as many layers as the configuration names.

@@ -155,14 +155,14 @@ class _Vocabulary:
         return self.typed[number][0]
 
     def texts(self, key: str) -> list[str]:
-        """An array of texts."""
+        """An array of texts, checked."""
         values = self._own(key)
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
             raise ValueError(f"tokenizer.ggml.{key} is not an array of texts")
         return values
 
     def scores(self) -> Sequence[float]:
-        """The scores by which sentencepiece merges: the highest first."""
+        """The scores by which sentencepiece merges, the highest first."""
         if self._metadata["general.architecture"] == "gemma3":
             # Gemma's scores do not follow the order of its merges; its ids do.
             return range(0, -len(self.typed), -1)

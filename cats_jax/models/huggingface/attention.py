@@ -21,12 +21,8 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 def check_computable(config: Any, folder: pathlib.Path) -> None:
     """Check that all layers attend to all earlier tokens or to a sliding window of them.
 
-    Args:
-        config: the transformers configuration of a language model.
-        folder: its folder, for messages.
-
     Raises:
-        BadInputError: a layer is of another kind; the message names it.
+        BadInputError: a layer of the configuration is of another kind; the message names it.
     """
     others = sorted(set(_layer_types(config)) - {_FULL, _SLIDING})
     both_ways = getattr(config, "use_bidirectional_attention", None)
@@ -45,8 +41,7 @@ def layer_masks(mask: Tensor, config: Any, num_layers: int) -> list[Tensor]:
 
     Args:
         mask: [B, 1, Q, W], 0 where a token is seen and -inf elsewhere, without a window.
-        config: the transformers configuration of the language model.
-        num_layers: number of layers.
+        config, num_layers: the language model's transformers configuration and number of layers.
     """
     window = getattr(config, "sliding_window", None)
     if window is None:
@@ -57,11 +52,7 @@ def layer_masks(mask: Tensor, config: Any, num_layers: int) -> list[Tensor]:
 
 
 def mask_argument(masks: Sequence[Tensor], config: Any) -> Tensor | dict[str, Tensor]:
-    """The masks of all layers in the form in which the transformers model takes them.
-
-    Args:
-        masks: `layer_masks`.
-        config: the transformers configuration of the language model.
+    """The masks of `layer_masks` as the transformers model takes them.
 
     Returns:
         One mask if all layers are of one kind; else a mask for each of the `layer_types`.
@@ -81,8 +72,7 @@ def rotates_by_length(config: Any) -> bool:
 def sliding(mask: Tensor, window: int) -> Tensor:
     """The mask with the last `window` tokens that each query sees, itself among them.
 
-    Columns of padding may stand between the tokens of a row, so that tokens are counted, not
-    columns.
+    Tokens are counted, not columns: columns of padding may stand between the tokens of a row.
 
     Args:
         mask: [B, 1, Q, W], 0 where a token is seen and -inf elsewhere. No query sees a token behind

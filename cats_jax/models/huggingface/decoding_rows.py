@@ -17,12 +17,11 @@ from .prefix_cache import PrefixCache, Segment
 class DecodingRows:
     """A batch of rows that advance one token at a time.
 
-    Rows whose prefixes have one padded width share a buffer. All rows share each pass through the
-    model.
+    All rows share each pass through the model. Rows with prefixes of one padded width share a
+    buffer.
 
     Args:
-        model: the model.
-        cache: the cache that holds the prefixes.
+        model, cache: the model, and the cache that holds the prefixes.
         prefixes: ends of cached paths, by ascending padded width (`padded_width`).
         most: largest number of rows that will continue each prefix.
     """
@@ -53,7 +52,7 @@ class DecodingRows:
         return logits
 
     def follow(self, parents: Tensor) -> Tensor:
-        """Makes each of B' rows the continuation of a present row; other rows are gone.
+        """Makes each of B' rows the continuation of a present row; rows without one are dropped.
 
         Args:
             parents: i64[B'], ascending; a row may occur more than once.
@@ -98,9 +97,9 @@ def padded_width(prefix: Segment) -> int:
 class _Rows:
     """Rows of one width.
 
-    The prefix stands left-padded in columns 0..P, P a multiple of 32; the token fed at tick t goes
-    to column P + t; the buffer is P + 32·ceil((t + 1) / 32) columns wide. All of that follows from
-    the row's own prefix length and tick.
+    Prefixes are left-padded to P columns, P a multiple of 32. The token fed at tick t takes column
+    P + t of a buffer of P + 32·ceil((t + 1) / 32) columns. These widths follow from the row's own
+    prefix length and tick.
 
     Attributes:
         num_rows: rows in use, B.
@@ -139,8 +138,8 @@ class _Rows:
     def follow(self, parents: Tensor) -> Tensor:
         """As `DecodingRows.follow`, within the group.
 
-        A row stays in place for one of the rows that continue it. Only the others are copied, to
-        the places of rows that are gone: copying keys and values is most of the cost.
+        Copying keys and values is most of the cost, so one of the rows that continue a row stays in
+        its place. Only the others are copied, to the places of dropped rows.
         """
         count = len(parents)
         stays = parents < count

@@ -22,9 +22,9 @@ STEP, END, LENGTH, CONTEXT = range(4)
 class Draws:
     """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
 
-    `node` is a sample's index in `nodes`, and `sample` its number in the call. `step_ends` are
-    the nodes' rules by which steps end. Steps to decode again have no rules, and their tokens are
-    in `forced`, i64[S, T]; the other parameters have no effect.
+    `node` is a sample's index in `nodes`, `sample` its number in the call, and `step_ends` the
+    nodes' rules by which steps end. Steps to decode again have no rules; their tokens are in
+    `forced`, i64[S, T], and the other parameters have no effect.
     """
 
     nodes: list[Segment]

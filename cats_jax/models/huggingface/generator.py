@@ -1,16 +1,16 @@
 """The policy on transformers: sampled steps, batched over all nodes of all questions.
 
 Rule of the cache: **a prompt's keys and values come from one pass over the prompt, a step's always
-from decoding it token by token.** The last token of a path is never cached; feeding it is the first
+from decoding it token by token.** The last token of a path is never cached; it is fed in the first
 tick of the next step. A step whose cache is gone is decoded again with its tokens forced, in the
-same widths as when it was sampled, so the result is the same to the last bit whether a prefix was
-kept, dropped, or comes from another process.
+same widths as before. So a sample is bitwise the same whether a prefix was kept, dropped, or comes
+from another process.
 
-Samples of a node are one row of the batch as long as they agree: identical histories have identical
-logits, so a row splits only where its samples choose different tokens.
+Samples of a node share a row of the batch as long as they agree, because identical histories have
+identical logits.
 
-A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. What a request
-is charged is settled before the first wave.
+A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. The usage of a
+request is settled before the first wave.
 """
 
 from __future__ import annotations
@@ -65,12 +65,11 @@ class HuggingFaceGenerator(StepPolicy):
         kv_cache_gib: bound of the cache, see `CausalModel`. It changes no sample and no usage.
         num_threads: torch's threads (see `CausalModel`); default: by the model's size.
         adapter: folder of a LoRA adapter that is merged into the weights.
-        asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
-            `StepPolicy`.
+        asked: `format`, `step_separator`, `max_step_tokens`, `max_answer_tokens` of `StepPolicy`.
 
     Attributes:
-        recomputed: number of tokens computed again because their keys and values had been put
-            aside for lack of room, since the model was loaded. No usage contains them.
+        recomputed: number of tokens computed again for lack of room in the cache, since the model
+            was loaded. No usage contains them.
 
     Raises:
         BadInputError: before the weights are read, if the folder or a setting can't work.
@@ -115,9 +114,9 @@ class HuggingFaceGenerator(StepPolicy):
     def vectors(self) -> bool:
         """Whether it reports vectors of steps: not of thoughts, which have tokens put in.
 
-        A vector is the last hidden state from which a step's last token was sampled, usually its
-        separator. It has seen the question, the path and all of the step before this token. Steps
-        of one token that continue one path have the same vector.
+        A vector is the last hidden state from which a step's last token, usually its separator, was
+        sampled. It depends on the question, the path and the step before this token. Steps of one
+        token that continue one path have the same vector.
         """
         return not self.adds_tokens
 
@@ -128,11 +127,11 @@ class HuggingFaceGenerator(StepPolicy):
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Samples every request; see `StepGenerator.generate`.
 
-        `usage[i].computed` counts the tokens that went through the model for request i; a token
-        shared with an earlier sample of the call, or computed in an earlier call and not dropped
-        by `keep_only` since, counts as cached, even if it has to be computed again. If samples of a
-        node fall into several micro-batches, their common tokens are computed in each but counted
-        once, so that the counts do not depend on other requests of the call.
+        `usage[i].computed` counts the tokens that went through the model for request i. A token
+        that an earlier sample of the call shares, or that an earlier call computed and `keep_only`
+        has kept, counts as cached, even if it is computed again. A token that several micro-batches
+        compute for one node counts once, so that the counts do not depend on other requests of the
+        call.
 
         Raises:
             BadInputError: a sampling parameter outside its range.
@@ -223,10 +222,8 @@ class HuggingFaceGenerator(StepPolicy):
     ) -> Draws:
         """The samples of some requests, without those whose path leaves no room in the context.
 
-        Args:
-            wave: indices of the requests.
-            requests, ends: all requests of the call, and the ends of their paths.
-            first: number of the first sample of each request, i64[len(requests) + 1].
+        `wave` has the requests' indices in `requests` and `ends`, those of the call, and `first`
+        the number of each request's first sample, i64[len(requests) + 1].
         """
         rooms = {i: self._model.context - len(ends[i]) - 1 for i in wave}
         wave = [i for i in wave if rooms[i] > 0]  # `_Drawn` begins with empty samples
@@ -385,9 +382,9 @@ class HuggingFaceGenerator(StepPolicy):
         done: Tensor,
         code: Tensor,
     ) -> bool:
-        """Take steps out of `done` whose texts are not closed; returns whether there are any.
+        """Takes steps whose texts are not closed out of `done`; returns whether there are any.
 
-        A step that is at its limit stays in `done`, and the limit is its reason.
+        A step at its limit stays in `done`, with the limit as its reason.
         """
         going_on = [
             reason == STEP and not rule.text.closes(ids, rule.rest)
@@ -417,8 +414,7 @@ class HuggingFaceGenerator(StepPolicy):
 class _Ending(NamedTuple):
     """Token ids of a sample, why it finished, its log-probability, and the rule of its end.
 
-    `certainties` are those of its tokens, and `vector` is that of its step. They are None if the
-    call does not ask for them.
+    The certainties of its tokens and the vector of its step are None if the call needs none.
     """
 
     ids: tuple[int, ...]
@@ -431,13 +427,13 @@ class _Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Endings:
-    """The samples that end with one token, and the K distinct kinds among them.
+    """The E samples that end with one token, and the K distinct kinds among them.
 
     Attributes:
-        ended: places of the samples among those that are alive, i64[E].
-        kind: kind of each of them, by its history and its reason, i64[E].
-        one: a sample of each kind, its place among those that are alive, i64[K].
-        reasons: why the samples of each kind end, i64[K].
+        ended, one: places among the samples alive: of all that end, i64[E], and of one of each
+            kind, i64[K].
+        kind, reasons: kind of each sample by its history and its reason, i64[E], and the kinds'
+            reasons, i64[K].
     """
 
     ended: Tensor
@@ -465,11 +461,9 @@ def _steps(
 class _Drawn:
     """The samples so far.
 
-    Attributes:
-        certainty: kind of token certainty that the call asks for, or None.
-        vectors: whether the call asks for vectors of steps.
-        endings: distinct samples; the first is empty, for a path that leaves no room.
-        ending: i64[S], index of each sample in `endings`.
+    `certainty` and `vectors` are as in the request. `endings` are the distinct samples, of which
+    the first is empty, for a path that leaves no room; `ending`, i64[S], is each sample's index in
+    them.
     """
 
     def __init__(self, num_samples: int, asked: StepRequest | None):
@@ -479,7 +473,7 @@ class _Drawn:
         self.ending = np.zeros(num_samples, dtype=np.int64)
 
     def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:
-        """Notes the endings of some samples, and for each sample its index in them."""
+        """Adds the endings of some samples; `ending` has each sample's index in `endings`."""
         self.ending[sample] = ending.cpu().numpy() + len(self.endings)
         self.endings += endings
 

@@ -1,9 +1,9 @@
 """A Hugging Face causal model from a local folder, run on key-value buffers this package owns.
 
 The forward pass is the transformers model's own, so any architecture with a plain key-value cache
-works. A cache and an attention function of our own are added through transformers' extension
-points, see `parts`. The widths of all arrays of attention follow from a row's own length, never
-from its neighbours'; with that, fp32 results on a CPU are bitwise the same in any batch.
+works. The cache and the attention function use transformers' extension points, see `parts`. The
+widths of all arrays of attention follow from a row's own length, never from its neighbours'; so
+fp32 results on a CPU are bitwise the same in any batch.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ WIDTH = 32
 CHUNK_WIDTH = 8
 """Chunks of new tokens are padded to a multiple of this many columns."""
 
-# For few rows BLAS uses other kernels, whose results differ in the last bit from those for more.
-# How few depends on the processor: with MKL on AVX-512 1 to 3 rows, with AMX beside it up to 10
-# (for 256 inputs). No product on the CPU has fewer rows than this.
+# For few rows, BLAS uses other kernels, whose results differ in the last bit. How few depends on
+# the processor: 1 to 3 rows with MKL on AVX-512, up to 10 with AMX beside it (for 256 inputs). No
+# product on the CPU has fewer rows than this.
 _MIN_CPU_ROWS = 16
 
-# torch's silu rounds the elements after the last whole 32 in another way, so that a row's result
-# would depend on its place. With a multiple of 4 rows, widths that are multiples of 8 leave none.
+# torch's silu rounds the elements after the last whole 32 differently, so a row's result would
+# depend on its place. A multiple of 4 rows, with widths in multiples of 8, leaves no such elements.
 _CPU_ROWS_MULTIPLE = 4
 
-# Largest relative difference of logits that come from rounding, in bfloat16. Rows that meet outside
-# attention differ by more.
+# Largest relative difference of logits by rounding, in bfloat16. Rows that meet outside attention
+# differ by more.
 _SAME = 0.1
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -85,11 +85,10 @@ class CausalModel:
         dtype: "float32" or "bfloat16", of weights and cached keys and values.
         num_threads: torch's threads for work inside an operator; None takes `default_threads`.
             Bitwise equality is only known for one.
-        kv_cache_gib: largest size of the cache of keys and values in GiB (2**30 bytes), > 0; None
-            takes `footprint.FREE_SHARE`, a quarter, of the memory that is free when the cache is
-            made, after the weights. On a CPU that is the kernel's MemAvailable, or all memory where
-            the kernel does not tell. A micro-batch copies the prefixes of its rows out of the
-            cache: up to `batch_tokens` tokens of the bridge, and what its rows decode, come on top.
+        kv_cache_gib: bound of the cache of keys and values in GiB (2**30 bytes), > 0; None takes
+            `footprint.FREE_SHARE` of the memory that is free after the weights are loaded. On a CPU
+            that is the kernel's MemAvailable, or all memory if the kernel does not report it.
+            Micro-batches need memory besides: copies of up to `batch_tokens` tokens, and new ones.
         format: policy format of the questions, see `choose_format`. None for a model that gets no
             questions; its tokenizer needs no chat template.
         adapter: folder of a LoRA adapter that is merged into the weights, see `models.adapter`.
@@ -99,8 +98,7 @@ class CausalModel:
         adapter: the `Adapter`, or None.
         format: the `PolicyFormat` that was chosen; not set if the argument is None.
         num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
-        config: the transformers configuration, for a model of text and images that of the whole
-            model.
+        config: the transformers configuration of the whole model.
         text_config: the configuration of the language model in it.
         own_context: largest number of tokens in a sequence that the model allows.
         context: the largest number that is used, `own_context` unless `limit_context` lowers it.
@@ -186,12 +184,10 @@ class CausalModel:
         """Reads the weights; a separate method, so that callers can check their input first.
 
         Args:
-            auto_class: class of transformers that loads the model; `AutoModel` leaves the
-                language-model head out.
+            auto_class: class of transformers; `AutoModel` loads no language-model head.
 
         Raises:
-            BadInputError: a tensor of the model is missing, or see `check_computable` and
-                `Adapter.merged`.
+            BadInputError: a tensor is missing; or see `check_computable` and `Adapter.merged`.
         """
         self.check_computable()
         self._check_stored()
@@ -221,7 +217,7 @@ class CausalModel:
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
 
     def _check_stored(self) -> None:
-        """Check that there are weights for all layers, which transformers allocates first."""
+        """Check that all layers can have weights, before transformers allocates the layers."""
         stored = sum(math.prod(tensor.shape) for tensor in stored_tensors(self._folder).values())
         if self._num_layers * int(self.text_config.hidden_size) > stored:
             raise BadInputError(
@@ -297,10 +293,7 @@ class CausalModel:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Adds the block's duration to `seconds`; on a GPU, waits until its work is done.
-
-        The block has this model's number of threads, whatever another one had before it.
-        """
+        """Runs the block with this model's threads; adds its time, GPU included, to `seconds`."""
         start = time.perf_counter()
         if self._num_threads is not None and torch.get_num_threads() != self._num_threads:
             torch.set_num_threads(self._num_threads)
@@ -314,9 +307,8 @@ class CausalModel:
     ) -> Tensor:
         """Runs new tokens on top of cached ones and writes their keys and values into the parts.
 
-        The tokens of all parts are one sequence to the model, so that each product has a row for
-        each of them. Only attention is computed part by part, see `parts`. A model for which this
-        is wrong runs once for each part.
+        The tokens of all parts are one sequence to the model, and only attention is computed part
+        by part, see `parts`. A model for which this is wrong runs once for each part.
 
         Args:
             parts: what the tokens see, in their order.
@@ -324,8 +316,7 @@ class CausalModel:
             keep: number of last tokens of each row whose logits are returned.
 
         Returns:
-            Logits of these tokens, row by row and part by part, [rows x keep, V] in the model's
-            dtype.
+            Their logits, row by row and part by part, [rows x keep, V] in the model's dtype.
         """
         if self._in_line is None:
             self._in_line = self._goes_in_line()
@@ -342,7 +333,7 @@ class CausalModel:
             )
 
     def watch_head(self) -> None:
-        """Make `hidden` known after each `forward`; a second call changes nothing."""
+        """Make `hidden` known after each `forward`."""
         if self._head_input is None:
             self._head_input = torch.empty(0)
             self.model.get_output_embeddings().register_forward_pre_hook(self._note_head_input)
@@ -361,7 +352,7 @@ class CausalModel:
     ) -> tuple[Tensor, list[LineLayer]]:
         """One pass over the tokens of all parts: the logits of `forward`, and the cache's layers.
 
-        Tokens that attend to nothing fill up products that have few rows.
+        Products with few rows are filled up with tokens that attend to nothing.
         """
         layers = [LineLayer(parts, layer) for layer in range(self._num_layers)]
         kept: list[int] = []
@@ -388,7 +379,7 @@ class CausalModel:
         return logits[0, : len(kept)], layers
 
     def _run_part(self, part: Part, tokens: Tensor, positions: Tensor, keep: int) -> Tensor:
-        """One pass over the rows of a part. Copies of the first row fill small products up."""
+        """One pass over the rows of a part. Copies of the first row fill up small products."""
         rows, queries = part.rows, part.queries
         filled = (
             self._num_filled(rows) if queries == 1 else max(rows, -(-self._min_rows // queries))
@@ -418,8 +409,8 @@ class CausalModel:
     def _goes_in_line(self) -> bool:
         """Whether tokens of different rows meet in attention only, and `parts` computes all of it.
 
-        The results of a short pass in each way are compared. Rotations that depend on the longest
-        text of a pass tie rows together, too.
+        A short pass is run in both ways. Rotations that depend on a pass's longest text tie rows,
+        too.
         """
         if rotates_by_length(self.text_config):
             return False
@@ -456,8 +447,8 @@ class CausalModel:
         """Computes one chunk of tokens on top of each cached prefix, in one pass.
 
         Args:
-            cache: the cache that holds the prefixes.
-            prefixes: ends of B cached paths; None is the empty path.
+            cache, prefixes: the cache, and the ends of B cached paths in it; None is the empty
+                path.
             chunks: B non-empty chunks.
 
         Returns:

@@ -1,13 +1,13 @@
 """Rows of different widths in one pass: one text to the layers, part by part in attention.
 
 A linear layer reads its weights once for all tokens of a pass, and its result for a token does not
-depend on the others. Attention does depend on the width of its arrays, in the last bits. So a pass
-holds the tokens of all rows in one line, and attention is computed for each part, whose rows have
-one width that follows from their own lengths.
+depend on the others. Attention depends on the width of its arrays in the last bits. So a pass holds
+the tokens of all rows in one line, and attention is computed for each part, whose rows have one
+width that follows from their own lengths.
 
 This is correct if tokens interact in attention only, and if each layer passes its keys and values
-from the cache to the attention function unchanged. `attended` tells whether a model's layers did. A
-model whose layers do not is run part by part, on `BufferLayer`.
+from the cache to the attention function unchanged, see `attended`. Other models are run part by
+part, on `BufferLayer`.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _grouped_query(
     """Attention with G query heads per key head, without repeating the keys G times.
 
     The query heads of one key head become G times as many queries. transformers' own function
-    copies keys and values instead, which costs more than the whole rest of a decoding step.
+    copies keys and values, which costs more than the rest of a decoding step.
     """
     rows, num_heads, queries, dim = query.shape
     groups = num_heads // key.shape[1]

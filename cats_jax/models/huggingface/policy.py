@@ -37,9 +37,6 @@ class StepPolicy:
             answer that is sampled whole.
         model: `device`, `dtype`, `num_threads`, `kv_cache_gib` and `adapter` of the `CausalModel`.
 
-    Attributes:
-        name: name of the model.
-
     Raises:
         BadInputError: the folder or a setting can't work.
     """
@@ -68,7 +65,7 @@ class StepPolicy:
 
     @property
     def adds_tokens(self) -> bool:
-        """Whether steps have tokens that were not sampled: those that close a thought."""
+        """Whether steps have tokens that were not sampled, such as those that close a thought."""
         return self._thoughts is not None
 
     def check_question(self, question: Question) -> None:

@@ -1,21 +1,18 @@
 """Computed token sequences: one tree per question, and their keys and values in a bounded pool.
 
-The policy and the PRM share this mechanism. A node of a tree is a segment: the prompt, or one step.
-It is addressed by content (the token ids on the way to it). The tree remembers what has been
-computed until `keep_only` drops it; it holds no keys or values, and requests are charged by it
-alone, so that usage does not depend on memory.
+The policy and the PRM share this mechanism. A node of a tree is a segment: the prompt or one step,
+addressed by the token ids on the way to it. A tree records what was computed until `keep_only`
+drops it. Requests are charged by the tree alone, so that usage does not depend on memory.
 
-Keys and values of a segment's own tokens are stored apart, one slot of a common pool per token. A
-segment that has slots is resident, and so are its ancestors; a path is then the slots from the root
-to its end. Reading a batch of paths is one gather, left-padded with an empty slot to the wanted
-width. The pool grows by chunks up to its bound and never moves.
+Keys and values stand in a common pool, one slot for each of a segment's own tokens. A segment with
+slots is resident, and so are its ancestors. A batch of paths is read by one gather, left-padded
+with an empty slot. The pool grows by chunks up to its bound and never moves.
 
 Rule of the bound: **a call is served in waves of questions, each of which fits the pool.** Every
-tick of a search visits every live path, so that with eviction of the least recently used, no lookup
-would ever hit. Therefore questions are put aside as a whole, only to make room for a wave, and a
-call begins with the questions that are resident. A question that is too large for the pool is
-served in several waves of its paths. A new segment without room is not stored. What is not resident
-is computed again when a wave needs it.
+tick of a search visits every live path, so eviction of the least recently used segments would never
+leave one for its next use. Instead, questions are put aside as a whole to make room for a wave, and
+a call begins with resident questions. A question too large for the pool takes several waves. A new
+segment without room is not stored. A wave computes again what is not resident.
 """
 
 from __future__ import annotations
@@ -46,8 +43,7 @@ class Segment:
         own: number of tokens of this segment that have keys and values.
         computed: whether the segment went through the model, now or earlier.
         score: a PRM's score at the segment's end; None for a policy's segment.
-        slots: i64[length], pool slots of the whole path from the root to this segment; None if the
-            segment is not resident.
+        slots: i64[length], slots of the path from the root to this segment; None if not resident.
         children: segments that continue this one, by their tokens.
     """
 
@@ -100,11 +96,7 @@ def cache_bytes(kv_cache_gib: float | None, device: torch.device) -> int:
 
 
 def missing(ends: Iterable[Segment]) -> list[list[Segment]]:
-    """The segments of some paths that are not resident, parents in earlier lists than children.
-
-    Returns:
-        One list for each number of missing ancestors; a segment occurs once.
-    """
+    """The segments of paths that are not resident, once each, by number of missing ancestors."""
     levels: list[dict[Segment, None]] = []
     for end in ends:
         absent = []
@@ -129,12 +121,11 @@ class PrefixCache:
     Args:
         num_planes: 2 x layers; planes 2l and 2l + 1 hold layer l's keys and values.
         num_heads, head_dim: number of key-value heads and their size, the same in every layer.
-        dtype, device: dtype and device of the pool.
         max_bytes: largest number of bytes of the pool.
 
     Attributes:
-        capacity: largest number of tokens in the pool. It falls when the device has no memory left
-            for another chunk, and never rises.
+        capacity: largest number of tokens in the pool; falls when the device has no memory for
+            another chunk, and never rises.
         num_bytes: bytes allocated for the pool.
 
     Raises:
@@ -238,7 +229,7 @@ class PrefixCache:
         return copy.view(planes, len(segments), width, heads, dim).transpose(2, 3)
 
     def keep_only(self, question: Question, paths: Sequence[Sequence[tuple[int, ...]]]) -> None:
-        """Drops a question's segments that are in none of `paths`; without paths, drops all.
+        """Drops a question's segments that are in none of `paths`; without paths, all.
 
         A path is the tokens of each of its segments below the prompt.
         """
@@ -264,8 +255,8 @@ class PrefixCache:
     def waves(self, ends: Sequence[Segment]) -> Iterator[list[int]]:
         """Groups of indices of `ends`, one after the other, with room for the paths of each.
 
-        The caller computes what is missing on a group's paths, and may store other segments when
-        all of them are resident. Paths of earlier groups need not be resident any more.
+        The caller computes what a group's paths lack, and may store other segments when all of them
+        are resident. Paths of earlier groups need not be resident any more.
 
         Raises:
             RunStoppedError: a single path is longer than the whole pool.
@@ -309,9 +300,9 @@ class PrefixCache:
             yield part
 
     def _make_room(self, wave: Sequence[_Part], waiting: Sequence[_Part]) -> None:
-        """Puts questions aside until the wave fits, those that the call needs soonest last.
+        """Puts questions aside until the wave fits: last those that the call needs soonest.
 
-        What the wave's own questions hold besides its paths goes last of all.
+        The wave's own questions lose segments outside its paths after all other questions.
         """
         needed = {segment for part in wave for segment in part.segments}
         wanted = sum(segment.own for segment in needed if segment.slots is None)
@@ -354,9 +345,9 @@ class PrefixCache:
         return len(self._free)
 
     def _by_chunk(self, slots: np.ndarray) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
-        """(chunk, places, slots within the chunk) of each chunk that some slots are in.
+        """(chunk, places, slots within the chunk) of each chunk that holds some of the slots.
 
-        `places` are the chunk's positions in `slots`; None if all of them are in it.
+        `places` are the chunk's positions in `slots`; None for all.
         """
         chunk_of = slots // self._chunk_slots
         for i in range(int(chunk_of.min()), int(chunk_of.max()) + 1):

@@ -28,11 +28,8 @@ class RewardModel(CausalModel):
 
     Args:
         path: a local model folder.
-        prm_format: how the PRM reads a path.
+        prm_format: how the PRM reads a path; `encoder` is the format with this model's tokenizer.
         device, dtype, kv_cache_gib, num_threads, adapter: as for `CausalModel`.
-
-    Attributes:
-        encoder: the format's rules with this model's tokenizer.
 
     Raises:
         BadInputError: folder, format and tokenizer do not fit together, or the head's tensors are
@@ -125,8 +122,7 @@ class RewardModel(CausalModel):
 def _sigmoid(x: float) -> float:
     """The logistic function; NaN for NaN.
 
-    torch's own has two implementations, one for whole vectors and one for what is left, so that the
-    last bit of a score would depend on its place in the batch.
+    torch's own has two implementations, so a score's last bit would depend on its place in a batch.
     """
     return 1 / (1 + math.exp(min(-x, 700.0)))
 

@@ -1,9 +1,8 @@
 """Choosing the next token: pure functions of logits, parameters and (seed, token index).
 
-Every function works row by row: a row's result depends on nothing in the other rows, bit for bit.
-Randomness is counter-based (a hash of the seed and the token's index), so no generator state ties
-rows together or has to be carried along. All arithmetic is in float64, so that the rounding bias of
-the inverse CDF of a large vocabulary is negligible.
+A row's result depends on nothing in the other rows, bit for bit. Random numbers are a hash of the
+seed and the token's index, so that no generator state ties rows together. All arithmetic is in
+float64, so that rounding hardly biases the inverse CDF of a large vocabulary.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from torch import Tensor
 from ...protocols import TOP_TOKENS, TokenCertainty
 
 # Elements of one [rows, vocabulary] float64 block: large vocabularies go block by block. 128 MiB
-# keep a GPU busy. On a CPU 8 MiB stay below the 32 MiB from which on glibc maps every array anew,
-# which took more time than the arithmetic.
+# keep a GPU busy. On a CPU, 8 MiB stay below the 32 MiB from which on glibc maps every array anew,
+# which takes more time than the arithmetic.
 _BLOCK_ELEMENTS = 1 << 24
 _CPU_BLOCK_ELEMENTS = 1 << 20
 
@@ -34,8 +33,8 @@ _MIX_2 = 0x94D049BB133111EB
 def uniforms(seeds: Tensor, index: int) -> Tensor:
     """Uniform numbers in [0, 1) for token `index` of each row.
 
-    Two rounds of splitmix64, the second keyed by the first's output, so that neighbouring seeds
-    and neighbouring indices both give unrelated numbers.
+    Two rounds of splitmix64, the second keyed by the first's output: neighbouring seeds and
+    neighbouring indices give unrelated numbers.
 
     Args:
         seeds: i64[S], the bits of unsigned seeds.
@@ -184,7 +183,6 @@ def token_certainties(log_probs: Tensor, kind: TokenCertainty) -> Tensor:
 
     Args:
         log_probs: f64[R, V] at temperature 1.
-        kind: of the certainty.
 
     Returns:
         f64[R], >= 0 but for rounding.

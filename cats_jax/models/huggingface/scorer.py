@@ -1,12 +1,12 @@
 """Process reward models on transformers: every distinct step of every path is computed once.
 
 Rule of the cache: **a step's keys and values, and its score, come from one pass over the step's own
-tokens on top of its cached prefix**, in widths that follow from the two lengths. A prefix that is
-not there is computed step by step in the same way, so a score does not depend on whether its
-path was scored at once, grew step by step, or was dropped in between.
+tokens on top of its cached prefix**, in widths that follow from the two lengths. A missing prefix
+is computed step by step in the same way. So a score does not depend on whether its path was scored
+at once, grew step by step, or was dropped in between.
 
-A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. A score is
-kept with its segment, so that the last step of a path needs no room in the cache.
+A call is served in waves of questions whose paths fit the cache, see `prefix_cache`. A segment
+keeps its score, so the last step of a path needs no room in the cache.
 """
 
 from __future__ import annotations
@@ -37,18 +37,13 @@ class HuggingFaceScorer:
     Args:
         path: model folder (config, tokenizer, safetensors).
         prm_format: how the PRM reads a path.
-        device: "cpu", "cuda" or "cuda:N".
-        dtype: "float32" or "bfloat16".
-        batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
-        kv_cache_gib: bound of the cache, see `CausalModel`. It changes no score and no usage.
-        num_threads: torch's threads (see `CausalModel`); default: by the model's size.
-        adapter: folder of a LoRA adapter that is merged into the weights.
+        device, dtype, batch_tokens, kv_cache_gib, num_threads, adapter: as for
+            `HuggingFaceGenerator`; `kv_cache_gib` changes no score and no usage.
 
     Attributes:
         finished_only: whether the format is that of an outcome model: a path is then a finished
             answer, and its score that of the whole.
-        recomputed: number of tokens computed again because their keys and values had been put
-            aside for lack of room, since the model was loaded. No usage contains them.
+        recomputed: see `HuggingFaceGenerator`.
 
     Raises:
         BadInputError: before the weights are read, if the folder or the format can't work.
@@ -112,9 +107,9 @@ class HuggingFaceScorer:
         """Scores the last step of each path; see `StepScorer.score`.
 
         A path longer than the model's context has the score None and costs nothing.
-        `usage[i].computed` counts the tokens that went through the model for path i; a token that
-        an earlier path of the call shares, or that an earlier call computed and `keep_only` did not
-        drop since, counts as cached, even if it has to be computed again.
+        `usage[i].computed` counts the tokens that went through the model for path i. A token that
+        an earlier path of the call shares, or that an earlier call computed and `keep_only` has
+        kept, counts as cached, even if it is computed again.
 
         Raises:
             ValueError: not one question per path.
@@ -171,10 +166,7 @@ class HuggingFaceScorer:
     def _paths(
         self, questions: Sequence[Question], chunks: Sequence[list[tuple[int, ...]]]
     ) -> tuple[list[Segment], list[int]]:
-        """The end of each path, and its number of tokens to compute.
-
-        A token is charged to the first path that needs it.
-        """
+        """The end of each path, and its tokens to compute; the first path that has one pays."""
         charged: set[Segment] = set()
         ends: list[Segment] = []
         computed: list[int] = []
@@ -219,8 +211,8 @@ class HuggingFaceScorer:
 def _distinct(questions: Sequence[Question], paths: Sequence[Path]) -> tuple[list[int], list[int]]:
     """The number of each path among the distinct ones, and the index of each of those.
 
-    Paths are the same if they consist of the same objects. That is enough, because equal samples
-    share their steps: about half of the paths of a search need no look at their texts.
+    Paths are equal if they consist of the same objects: equal samples share their steps, so texts
+    need no comparison.
     """
     numbers: dict[tuple[int, ...], int] = {}
     number: list[int] = []

@@ -37,9 +37,7 @@ Sampling = Callable[[Sequence[StepRequest]], Generation]
 class PieceRequest(StepRequest):
     """A request for a piece of a thought.
 
-    Attributes:
-        rule: which texts end the piece.
-        max_tokens: number of tokens at which the piece is cut, with the finish "step".
+    `rule` ends the piece; at `max_tokens` tokens it is cut, with the finish "step".
     """
 
     rule: StepText
@@ -51,8 +49,7 @@ class _Thought:
     """A sample whose thought is open.
 
     Attributes:
-        place: indices of its request and of its seed.
-        request: its request, with one seed.
+        place, request: indices of its request and of its seed, and its request, with one seed.
         spent: number of tokens of the thought in earlier steps, without those that open it.
         head: token ids that open the thought, if the step is the first.
         body: the other token ids of the step so far, as they were sampled or put in.
@@ -92,8 +89,7 @@ class Thoughts:
     tokens, and `StepSample.num_sampled` is their number.
 
     Args:
-        model: tokenizer and prompts of the policy.
-        thinking: how it thinks.
+        model, thinking: tokenizer and prompts of the policy, and how it thinks.
 
     Attributes:
         rules: texts that end the pieces of a thought.
@@ -150,7 +146,7 @@ class Thoughts:
     def pieces(self, path: Path) -> Path:
         """A path with each step as the pieces that a policy computes one after the other.
 
-        They follow from the token ids alone, so that a sample does not depend on what is cached.
+        They follow from the token ids alone, so a sample does not depend on the cache.
         """
         found: list[Step] = []
         spent = 0
@@ -187,10 +183,7 @@ class Thoughts:
     def _closed_at(self, body: tuple[int, ...], end: int, spent: int) -> int | None:
         """Where a thought was closed, at its budget or after a probe; None if it ended itself.
 
-        Args:
-            body: token ids of a step.
-            end: number of them up to the end tag.
-            spent: number of tokens of the thought in earlier steps.
+        Of the token ids `body` of a step, `end` go up to the end tag; earlier steps have `spent`.
         """
         left, every = self._thinking.budget - spent, self._thinking.probe_every
         if end > left:
@@ -212,8 +205,7 @@ class Thoughts:
     ) -> AnswerGeneration:
         """Whole answers; a path whose thought is open gets its next step only.
 
-        The rest of such an answer is sampled as that of an answer which was cut, see
-        `AnswerGeneration`.
+        The rest of such an answer is sampled as that of a cut answer, see `AnswerGeneration`.
         """
         open_ = [i for i, request in enumerate(requests) if self.is_open(request.path)]
         over = [i for i in range(len(requests)) if i not in set(open_)]
@@ -235,12 +227,7 @@ class Thoughts:
         )
 
     def generate(self, requests: Sequence[StepRequest], sample: Sampling) -> Generation:
-        """Sample every request.
-
-        Args:
-            requests: what to sample.
-            sample: the policy without thoughts.
-        """
+        """Sample every request; `sample` is the policy without thoughts."""
         asked = [self._first(request) for request in requests]
         made = sample(asked)
         inside, samples = made.inside_seconds, made.samples

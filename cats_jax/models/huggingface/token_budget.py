@@ -25,11 +25,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class TokenBudget:
-    """How many tokens (rows x width) one micro-batch may hold.
-
-    Attributes:
-        tokens: the present limit, which never rises, because a size that failed would fail again.
-    """
+    """Largest number of tokens (rows x width) of a micro-batch; `tokens` never rises."""
 
     def __init__(self, tokens: int):
         if tokens < 1:
@@ -42,8 +38,8 @@ class TokenBudget:
         """Calls `run` on consecutive slices of `items` whose widths add up to at most `tokens`.
 
         If `run` runs out of memory, the budget becomes half of that slice's tokens and the same
-        items are tried again in smaller slices, so `run` must keep no partial result of a failed
-        call. A single item is tried whatever the budget.
+        items are run again in smaller slices, so `run` must keep no partial result of a failed
+        call. A single item is run whatever the budget.
 
         Raises:
             RunStoppedError: a single item ran out of memory.

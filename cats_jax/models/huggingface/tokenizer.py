@@ -15,9 +15,9 @@ from ..local_files import LOCAL_FILES
 def load_tokenizer(folder: pathlib.Path) -> Any:
     """The tokenizer as it was saved.
 
-    For some model types, qwen2 among them, AutoTokenizer (5.19) takes the class of the type and
-    rebuilds its splitting rules, even if the folder holds a tokenizer of another kind. If a folder
-    says that its tokenizer.json is the whole tokenizer, that file alone is used.
+    For some model types, such as qwen2, AutoTokenizer (5.19) rebuilds the splitting rules of the
+    type, even if the folder holds another tokenizer. If a folder says that its tokenizer.json is
+    the whole tokenizer, that file alone is used.
     """
     file = folder / "tokenizer_config.json"
     saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
@@ -33,8 +33,8 @@ def load_tokenizer(folder: pathlib.Path) -> Any:
 def _merge_by_score(backend: Tokenizer, pieces: pathlib.Path) -> None:
     """Orders the merges of a converted sentencepiece model by the scores of its pieces.
 
-    transformers (5.19) orders them by id instead. Runs of spaces have low ids and the lowest score
-    in the models of Llama 2 and Mistral, so that two spaces before a word would become one token.
+    transformers (5.19) orders them by id. In the models of Llama 2 and Mistral, runs of spaces have
+    low ids and the lowest score: two spaces before a word would become one token.
     """
     stored = json.loads(backend.to_str())["model"]
     if stored["type"] != "BPE" or not stored["byte_fallback"]:

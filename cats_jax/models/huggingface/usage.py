@@ -15,7 +15,7 @@ class Histories:
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, segment: Segment, ids: tuple[int, ...]) -> int:
-        """Number of histories fed for a sample that are new; a sample of n tokens has n of them."""
+        """Number of new histories that are fed for a sample; a sample of n tokens has n of them."""
         known = len(self._children)
         at = self._children.setdefault((-1, id(segment)), known)
         for token in ids[:-1]:
@@ -29,13 +29,12 @@ def sample_usage(
     of_request: Sequence[Sequence[int]],
     endings: Sequence[tuple[int, ...]],
 ) -> list[list[TokenUsage]]:
-    """Cost of each sample in addition to those before it; the first includes the request's path.
+    """Cost of each sample beyond those before it; the first includes the request's path.
 
     Args:
         ends, paths: end of each request's path, and what the path costs.
         of_request: indices in `endings` of each request's samples.
-        endings: token ids of the distinct samples. Each belongs to one node, except the first,
-            which is empty.
+        endings: token ids of the distinct samples, each of one node; the first is empty.
     """
     histories = Histories()
     again: dict[int, TokenUsage] = {}

@@ -1,9 +1,8 @@
 """Encoding of a question and a finished answer as token ids, for outcome models.
 
 Both are turns of a conversation, as the model's chat template writes them. The score is read off at
-the last token. transformers' sequence classifiers leave out padding at the end. If a chat template
-ends with the token that the configuration names as padding, they leave it out, and so does this
-encoder.
+the last token. Padding tokens at the end, which the configuration names, are left out first, as in
+transformers' sequence classifiers.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class AnswerEncoder:
         """The ids of a finished answer in two chunks.
 
         Args:
-            question: text of the question.
             steps: texts of all steps of the answer, one or more, none of them blank.
 
         Returns:
@@ -115,9 +113,8 @@ class AnswerEncoder:
     def _cut_off(self, place: str, turns: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
         """The blanks that the template cuts off a message at its left and at its right.
 
-        Args:
-            place: the mark of the message.
-            turns: question and answer, of which one is the given text.
+        `place` is the message's mark; `turns` returns question and answer with a text for the
+        message.
         """
         plain = self._rendered(*turns(place))
         left = (each for each in _BLANKS if self._rendered(*turns(each + place)) == plain)

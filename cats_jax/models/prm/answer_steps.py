@@ -13,8 +13,8 @@ from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage
 IN_THOUGHT, NO_ANSWER = 1.0, 0.0
 """Scores of steps without a text for the PRM: within a thought, and after one that is closed.
 
-A step of a thought must not lower the minimum or the product of a path. A path that ends after its
-thought has no answer.
+A step of a thought must not lower a path's minimum or product. A closed thought alone has no
+answer.
 """
 
 
@@ -44,9 +44,8 @@ def counted_as_given(questions: Sequence[Question], paths: Sequence[Path]) -> It
     """Make errors of the `with` block name a step by its place in its path, thoughts included.
 
     Args:
-        questions: the questions of the paths.
-        paths: paths before `answer_steps`. If the step of an error may be at several places in
-            the paths of a question, the message names all of them.
+        questions, paths: the questions, and their paths before `answer_steps`. If the step of an
+            error may be at several places in a question's paths, the message names all of them.
 
     Raises:
         ScorerContractError: the error of the block, with the place in `step`.
@@ -64,7 +63,7 @@ def counted_as_given(questions: Sequence[Question], paths: Sequence[Path]) -> It
 
 
 def _places(path: Path, step: int | None) -> list[int]:
-    """The place in a path of a step that a PRM reads, given among these; empty if it has none."""
+    """The place in a path of the step with this number among those that a PRM reads; or none."""
     read = [place for place, score in enumerate(answer_steps(path)[1]) if score is None]
     return [] if step is None else read[step : step + 1]
 
@@ -82,10 +81,7 @@ def score_answer_steps(
     questions: Sequence[Question],
     paths: Sequence[Path],
 ) -> Scoring:
-    """`StepScorer.score` by a PRM that reads the steps of `answer_steps`.
-
-    A step that it does not read costs nothing.
-    """
+    """`StepScorer.score` by a PRM that reads the steps of `answer_steps`; other steps are free."""
     read = [answer_steps(path) for path in paths]
     asked = [i for i, (_, fixed) in enumerate(read) if not fixed or fixed[-1] is None]
     with counted_as_given(questions, paths):

@@ -1,6 +1,6 @@
 """Conversion of checkpoints in pickled .bin files to safetensors, without running code in them.
 
-A .bin file is a pickle, which can call any function while it is read. torch reads the file with
+A .bin file is a pickle, which can call any function while it is read. torch reads it with
 `weights_only`, which calls only functions that build tensors, in a process of its own with limits
 on memory and time. The new folder gets its name when it is complete.
 """
@@ -34,7 +34,7 @@ _HOME = pathlib.Path(__file__).resolve().parents[3]
 _COPIED_SUFFIXES = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".md")
 _COPIED_NAMES = ("LICENSE", "NOTICE")
 
-# A slow disk reads and writes this much a second; starting Python and torch takes a while, too.
+# Reading and writing on a slow disk, in bytes a second, and the start of Python and torch.
 _SLOWEST_BYTES = 20e6
 _STARTING_SECONDS = 120.0
 _POLL_SECONDS = 0.1
@@ -45,8 +45,7 @@ class Conversion:
     """Summary of a converted checkpoint.
 
     Attributes:
-        num_tensors: number of stored tensors.
-        num_bytes: number of bytes of their values.
+        num_tensors, num_bytes: number of stored tensors, and of bytes of their values.
         files: names of the safetensors files.
         left_out: for each tied tensor that is not stored, the stored tensor that it equals.
     """

@@ -23,7 +23,7 @@ import cats_jax
 # The size of one output file, as transformers has it.
 _SHARD_BYTES = 5_000_000_000
 
-# Beside the mapped files: what torch and Python need, and a copy of a tensor that has gaps.
+# What torch and Python need beside the mapped files, and a copy of a tensor that has gaps.
 _SPARE_BYTES = 4_000_000_000
 
 _HEAD = "lm_head.weight"
@@ -124,7 +124,7 @@ def _load(file: pathlib.Path) -> dict[Any, Any]:
 
 
 def _what_it_asked_for(message: str) -> str:
-    """The end of an error message, which names the function or class that a pickle asked for."""
+    """The end of an error message, which names the function or class that a pickle would call."""
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
     if wanted is None:
         return "can't be read as weights alone; nothing in it was run"

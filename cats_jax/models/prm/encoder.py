@@ -2,12 +2,11 @@
 
 A path becomes chunks of ids: the prompt's, then one for each step. The score of a step is read at
 the last token of its chunk. Tags and special tokens are appended as ids. A question or a step can't
-add or move one, because a tag's characters or names of special tokens in it are encoded as ordinary
-text. The chunks of a path are a prefix of the chunks of every longer path, so that a model can keep
-what it computed for them.
+add or move one, because their names in its text are encoded as ordinary text. The chunks of a path
+are a prefix of those of every longer path, so that a model can keep what it computed for them.
 
-Ordinary text gets the ids that it has in the joined text, as on the model cards: a step that no
-special token separates from the text before it is encoded together with that text.
+Ordinary text gets the ids that it has in the joined text, as on the model cards: if no special
+token stands between a step and the text before it, both are encoded together.
 """
 
 from __future__ import annotations
@@ -30,13 +29,7 @@ _SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """The part of the sequence that one step adds, up to its tag.
-
-    Attributes:
-        before: ids and runs before the run that holds the step.
-        run: the run that holds the step.
-        after: ids between this run and the tag.
-    """
+    """Ids and runs before a step's run, the run that holds the step, and the ids up to the tag."""
 
     before: tuple[int | Run, ...]
     run: Run
@@ -47,8 +40,7 @@ class StepEncoder:
     """Paths in a PRM format as ids of one tokenizer.
 
     Args:
-        prm_format: format of the PRM.
-        tokenizer: the PRM's transformers tokenizer.
+        prm_format, tokenizer: format of the PRM, and its transformers tokenizer.
 
     Attributes:
         tag_id: id of the token that closes a step.
@@ -95,7 +87,6 @@ class StepEncoder:
         """The ids of a path, cut into chunks whose computed state a model may cache.
 
         Args:
-            question: text of the question.
             steps: texts of the steps, one or more, none of them blank.
 
         Returns:

@@ -42,8 +42,7 @@ def choose_format(
         head: file of a linear head, whose output takes the place of the format's read-out.
 
     Raises:
-        BadInputError: an unknown name, a file that is not a format, or a checkpoint of an unknown
-            family.
+        BadInputError: an unknown name or family, or a file that is not a format.
     """
     if choice == AUTO:
         found = detect_format(pathlib.Path(folder))
@@ -71,13 +70,12 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     """The format of a checkpoint's family, by its configuration, head and tokenizer.
 
     A family with a head is recognised by the architecture or by the head's tensors, any other
-    family by the tokens it needs. Training as a PRM leaves no trace in a causal language model's
-    files: a plain chat model with the tokens of a family is taken for a PRM of that family.
+    family by the tokens it needs. A plain chat model with the tokens of a family is therefore taken
+    for a PRM of that family: training as a PRM leaves no trace in a causal language model's files.
     A sequence classifier with one label is an outcome model.
 
     Raises:
-        BadInputError: no family fits, or more than one, or a sequence classifier has several
-            labels.
+        BadInputError: not exactly one family fits, or a sequence classifier has several labels.
     """
     file = check_model_folder(folder, "PRM") / "config.json"
     architectures = read_config(folder).get("architectures") or []
@@ -94,7 +92,7 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
             or all(f"{layer}.weight" in tensors for layer in known.read_out.layers)
         )
 
-    # A judge is a plain language model, which is not taken for one unless a user says so.
+    # A judge is a plain language model, and only a user can say that it is one.
     of_steps = [known for known in PRM_FORMATS.values() if known.tag]
     found = [known for known in of_steps if has_head(known)]
     causal = not architectures or any(name.endswith("ForCausalLM") for name in architectures)

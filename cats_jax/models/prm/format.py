@@ -15,12 +15,7 @@ from ...errors import BadInputError, known_names
 from .verdict import TokenPair, Verdict
 
 Layout = Literal["answer", "turns", "text", "conversation", "judge"]
-"""Place of the steps.
-
-"answer" puts them into one answer of a chat, "turns" each into a turn of its own, and "text" into
-plain text. "conversation" is that of outcome models: question and finished answer are two turns.
-"judge" asks a plain language model about the newest step, in a user's turn.
-"""
+"""Place of the steps; `PRMFormat` describes the layouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +54,11 @@ class PRMFormat:
         layout: "answer": the chat template's prompt, then all steps in the assistant's turn;
             "turns": every step, without the white space at its ends, is a user's turn, which the
             assistant answers with the tag;
-            "text": the beginning-of-text token, then plain text, without a chat template. The
-            token may be missing from the tokenizer if steps are encoded by themselves;
-            "conversation": the user asks, and the assistant's turn is the whole answer. The one
-            score is read off at the last token of the chat, padding left out.
+            "text": the beginning-of-text token, then plain text, without a chat template. The token
+            may be missing from the tokenizer if steps are encoded by themselves;
+            "conversation" (outcome models): question and finished answer are two turns. The one
+            score is read off at the last token of the chat, padding left out;
+            "judge": a user's turn about the newest step, for a plain language model.
         tag: the token that closes every step; "" for "conversation" and "judge", which mark none.
         read_out: how the score follows from the model's output; a head for "conversation".
         read_at: "tag": the score of a step is read off at its tag; "before": at the token before.
@@ -166,10 +162,7 @@ MATH_SHEPHERD = PRMFormat(
     between="\n",
     tokens=("▁ки", "▁+", "▁-"),
 )
-"""Math-Shepherd-7B.
-
-Published by Wang et al. (2024, arXiv:2312.08935).
-"""
+"""Math-Shepherd-7B (Wang et al., 2024, arXiv:2312.08935)."""
 
 RLHFLOW = PRMFormat(
     name="rlhflow",
@@ -267,11 +260,11 @@ correct, or 'Judgement: No' if it is not.""",
 """A chat model that writes a critique of the newest step, greedily, and then its verdict.
 
 GenPRM (Zhao et al., 2025, arXiv:2504.00891) and ThinkPRM (Khalifa et al., 2025, arXiv:2504.16828)
-judge in this way. Their code takes the probability of "Yes" at the verdict, where this read-out
-takes the word, and averages over critiques as it does. Without a verdict a step gets 1/2 in
-GenPRM's code and -1 in ThinkPRM's, and here 0. GenPRM's code runs the Python that the judge writes,
-and this package runs none. ThinkPRM judges all steps in one critique, and here each step has its
-own, as in GenPRM, whose verdict stands in a box: a file with a `pattern` reads it."""
+judge in this way. Their code takes the probability of "Yes" at the verdict; this read-out takes the
+word, and averages over critiques as their code does. A step without a verdict gets 1/2 in GenPRM's
+code, -1 in ThinkPRM's, and 0 here. GenPRM's code runs the Python that the judge writes; this
+package runs none. Each step has its own critique, as in GenPRM; ThinkPRM judges all steps in one.
+GenPRM's verdict stands in a box: a file with a `pattern` reads it."""
 
 JUDGE_PROBABILITY = PRMFormat(
     name="judge-probability",

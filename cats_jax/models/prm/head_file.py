@@ -21,11 +21,7 @@ LAYER = "head"
 
 @dataclass(frozen=True, slots=True)
 class HeadOfFile(Head):
-    """Read-out of a linear head in a file.
-
-    Attributes:
-        file: path of the file.
-    """
+    """Read-out of a linear head in `file`."""
 
     file: str = ""
 

@@ -1,9 +1,8 @@
 """The prompt of a language model as judge, with question and path inserted in its places.
 
 Question and steps are treated as hostile text. Each stands between two tags, and its text can't
-contain such a tag. A line that the judge's read-out would accept as a verdict gets a bar before it,
-so that a judge that repeats the line states no verdict. Names of special tokens in the texts are
-encoded as ordinary text, as in every prompt.
+contain such a tag. A line that the read-out would accept as a verdict gets a bar before it, so that
+a judge that repeats the line states no verdict. Names of special tokens are ordinary text.
 """
 
 from __future__ import annotations
@@ -24,13 +23,7 @@ _TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|step))", re.IGNORECASE)
 
 
 def judge_text(prm_format: PRMFormat, question: str, steps: Sequence[str]) -> str:
-    """The user's message for judging the newest step of a path.
-
-    Args:
-        prm_format: format with the layout "judge".
-        question: text of the question.
-        steps: texts of the steps, one or more.
-    """
+    """The user's message for judging the newest of the `steps`, one or more."""
     tags = [f"step_{number}" for number in range(1, len(steps) + 1)]
     parts = [_fenced(prm_format, *each) for each in zip(tags, steps, strict=True)]
     texts = {

@@ -23,8 +23,7 @@ def checked_chunks(
 
     Args:
         encoder: encoder for the PRM's format and tokenizer.
-        question: the question of the path.
-        path: the path to score.
+        question, path: what is to be scored.
         context: largest number of tokens that the model can read.
         name: name of the PRM, for error messages.
 

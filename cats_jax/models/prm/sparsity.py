@@ -1,8 +1,7 @@
 """Sparsity of a checkpoint, streamed from its safetensors files in blocks.
 
-Weights are compared with the threshold in their stored precision, by their bits. Non-negative
-floating-point numbers have the same order as their bits, so |w| < 1e-4 is one comparison of
-integers, exact for every dtype, without a conversion.
+Weights are compared with the threshold in their stored precision. Non-negative floating-point
+numbers have the same order as their bits, so |w| < 1e-4 is one exact comparison of integers.
 """
 
 from __future__ import annotations
@@ -72,9 +71,8 @@ def checkpoint_sparsity(
 ) -> CheckpointSparsity:
     """Counts the weights below the threshold in a model folder, in the stored precision.
 
-    Every stored floating-point tensor counts once; integers (counters, masks) do not count. If the
-    configuration ties the head to the embedding, and both are stored and equal, the head is taken
-    for a copy and does not count.
+    Every stored floating-point tensor counts once. A head that the configuration ties to the
+    embedding does not count if both are stored and equal. Integers (counters, masks) do not count.
 
     Args:
         path: a folder with safetensors weights, sharded or not.

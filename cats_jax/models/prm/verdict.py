@@ -1,7 +1,7 @@
 """Read-outs of two words: by their probabilities, or from a critique that the model writes.
 
-A critique is written by a language model that has read hostile text, so reading it must take
-bounded time. Only one line of bounded length is read, by a pattern that can't run for long.
+The model that writes a critique has read hostile text, so reading the critique must take bounded
+time. Only one line of bounded length is read, by a pattern that can't run for long.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 class TokenPair:
     """Read-out of a causal model: the softmax over the logits of two tokens.
 
-    Attributes:
-        positive: the token whose probability is the score.
-        negative: the other token.
+    The score is the probability of `positive`.
     """
 
     positive: str
@@ -134,7 +132,7 @@ def _word(text: str) -> str:
 def _fault_of_pattern(pattern: str) -> str | None:
     """The rule that a pattern breaks, or None.
 
-    A repeated group, a reference to a group, and many repetitions or choices could take exponential
+    Repeated groups, references to groups, and many repetitions or choices could take exponential
     time on a hostile text.
     """
     if len(pattern) > MAX_PATTERN:

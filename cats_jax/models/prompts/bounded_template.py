@@ -33,11 +33,7 @@ class TemplateFailure(ValueError):
 
 
 def render(template: str, variables: Mapping[str, Any]) -> str:
-    """The text that a chat template makes.
-
-    Args:
-        template: the template.
-        variables: its variables, as JSON values.
+    """The text that a chat template makes of its variables, given as JSON values.
 
     Raises:
         TemplateFailure: the template raises an error, or needs more than the limits allow.
@@ -54,7 +50,7 @@ def _rendered(request: str) -> str:
 
 
 class _Worker:
-    """The process, which is started on first use, and again after it was ended."""
+    """The process, started on first use, and again after its end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -2,8 +2,8 @@
 
 A tokenizer's chat template renders a conversation once, with marks in the places of texts. The
 rendered text is cut at special tokens, and each run between two of them is encoded by itself when
-its places are filled in. A text gets the token ids that it would have in the rendered whole, except
-that names of special tokens in it are encoded as ordinary text.
+its places are filled in. A text gets the ids that it has in the rendered whole, except that names
+of special tokens in it are ordinary text.
 """
 
 from __future__ import annotations

@@ -23,14 +23,13 @@ class PromptEncoder:
     """Prompts of a policy format as ids of one tokenizer.
 
     Args:
-        policy_format: format of the policy.
-        tokenizer: the policy's transformers tokenizer.
+        policy_format, tokenizer: format of the policy, and its transformers tokenizer.
 
     Attributes:
         end_ids: ids of those end tokens of the format that the tokenizer has.
         prompt_ids: cached function from a question's text, and a system message in place of the
-            format's or None, to the ids of the prompt. A system message that the chat template
-            does not show is a BadInputError.
+            format's or None, to the ids of the prompt. It raises BadInputError if the chat template
+            does not show the system message.
 
     Raises:
         BadInputError: the format does not fit the tokenizer or its chat template.

@@ -1,9 +1,9 @@
 """Policy formats: prompts, step separators and end tokens, as data.
 
-The paper prints no prompts. The prompts and the separator of the published models are those of the
+The paper prints no prompts. Prompts and separator of the published models are those of the
 evaluation code of Liu et al. (2025, arXiv:2502.06703), a test-time scaling study with the same
-policies, PRMs and data sets. The system messages come from the models' makers: Meta's evaluation of
-Llama 3.1 on MATH and Qwen2.5-Math's model card.
+policies, PRMs and data sets. The system messages come from Meta's evaluation of Llama 3.1 on MATH
+and from Qwen2.5-Math's model card.
 """
 
 from __future__ import annotations
@@ -123,8 +123,7 @@ def choose_format(choice: str | PolicyFormat, vocabulary: Collection[str]) -> Po
             tokens of a file. Empty: not known, so that a name or a file is checked by itself.
 
     Raises:
-        BadInputError: an unknown name, a file that is not a format, or an end token in a file that
-            is not a token.
+        BadInputError: an unknown name, or a file that is not a format or has unknown end tokens.
     """
     if isinstance(choice, PolicyFormat):
         return choice
@@ -148,10 +147,7 @@ def choose_format(choice: str | PolicyFormat, vocabulary: Collection[str]) -> Po
 
 
 def detect_format(vocabulary: Collection[str]) -> PolicyFormat:
-    """The format of the family whose tokens a tokenizer has; `CHAT` if there is none.
-
-    The size and the name of the model are not used.
-    """
+    """The format of the first family whose tokens a tokenizer has; `CHAT` if there is none."""
     for each in POLICY_FORMATS.values():
         if each.tokens and all(token in vocabulary for token in each.tokens):
             return each

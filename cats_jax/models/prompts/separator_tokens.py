@@ -27,12 +27,9 @@ class SeparatorTokens:
 def separator_tokens(
     decode: Callable[[Sequence[int]], str], vocab_size: int, separator: str
 ) -> SeparatorTokens:
-    """Finds the tokens at which a separator can be complete.
+    """Finds the tokens at which a separator, a text that is not empty, can be complete.
 
-    Args:
-        decode: text of token ids.
-        vocab_size: number of ids.
-        separator: text that is not empty.
+    `decode` makes a text of token ids, of which there are `vocab_size`.
     """
     texts = {token: decode([token]) for token in range(vocab_size)}
     whole = {token: text for token, text in texts.items() if separator in text}

@@ -35,12 +35,7 @@ class TextModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The text of a closing token after the separator; the next step begins with it.
-
-    Attributes:
-        token: id of the closing token.
-        length: number of characters at the end of its text.
-    """
+    """The last `length` characters of a closing token's text; the next step begins with them."""
 
     token: int
     length: int
@@ -51,9 +46,8 @@ class StepText:
 
     A step closes with the first token at which the decoded text of the step contains the separator
     after something that is not blank, however many tokens spell it. Separators before that are
-    skipped, so white space alone is no step. The closing token's text after the separator (the "So"
-    of "\n\nSo") begins the text of the next step. One token closes one step: if its text contains a
-    further step, that belongs to the step that it closes.
+    skipped. The closing token's text after the separator (the "So" of "\n\nSo") begins the text of
+    the next step. One token closes one step: further steps in its text belong to the closed step.
 
     Args:
         model: model whose tokenizer and end tokens are used.
@@ -109,9 +103,7 @@ class StepText:
     def closes(self, ids: tuple[int, ...], rest: Rest | None = None) -> bool:
         """Whether the last of a step's tokens closes it, if none before it does.
 
-        Args:
-            ids: token ids of the step so far, at least one.
-            rest: what the step before it has left, see `rest_of`.
+        `ids` are the step's one or more token ids so far; for `rest` see `rest_of`.
         """
         return self.may_close(ids[-1]) and self._closing(ids, rest) is not None
 
@@ -212,8 +204,7 @@ class StepEnd:
     """The rule by which one step ends, for an engine that samples it.
 
     Attributes:
-        text: the policy's rules.
-        rest: what the step before it has left.
+        text, rest: the policy's rules, and what the step before it has left.
         begun: token ids of the step that are part of the prompt.
     """
 
@@ -229,9 +220,7 @@ class StepEnd:
     def place(self, ids: Sequence[int], start: int = 0) -> int | None:
         """Number of tokens up to the one that closes the step; None if none does.
 
-        Args:
-            ids: token ids behind those that are begun.
-            start: number of them that are known not to close it.
+        `ids` follow those that are begun; the first `start` of them are known not to close it.
         """
         for end in range(start + 1, len(ids) + 1):
             if self.text.may_close(ids[end - 1]) and self.text.closes(
@@ -263,17 +252,16 @@ def cut_answer(
     """The steps of an answer that was sampled without stopping at separators.
 
     Args:
-        text: the policy's rules for steps.
-        ids: token ids of the answer, including its end token.
+        text, ids: the policy's rules for steps, and the answer's token ids with its end token.
         finish: why sampling stopped: "end", "length" or "context".
         rest: what the step before the answer has left.
         max_steps: largest number of steps; the last one is all that is left.
         max_step_tokens: largest number of tokens of a step that a separator closes.
 
     Returns:
-        The steps in order. A step that is too long is cut there and is the last. If an answer was
-        cut at the limit for answers, the text after its last separator is left out, because it may
-        still become a step, unless it is already too long for one.
+        The steps in order. A step that is too long is cut there and is the last. Of an answer that
+        was cut at the limit for answers, the text after the last separator may still become a step:
+        it is left out unless it is too long for one.
     """
     pieces: list[Piece] = []
     start = 0

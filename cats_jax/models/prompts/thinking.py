@@ -34,15 +34,15 @@ class Thinking:
     prolonged. Unlike there, a thought that ends with the end-of-text token is not prolonged.
 
     With `probe_every` a thought is also closed as soon as the policy is certain of its answer, by
-    the rule of Dynasor-CoT (Fu et al., 2024, arXiv:2412.20993, and its code): every so many tokens
-    of the thought, a probe is put behind the thought and the policy continues it by a few tokens.
-    What stands before the first unpaired brace is the answer. If the last `probes` answers are
-    given and equal, and no `HESITATIONS` stand in what was sampled for them, the thought is closed.
-    Probes and their answers are charged, and are in no path. Unlike there, a probe follows the
-    tokens after which it is asked for, in place of being sampled beside the next ones; answers are
-    equal if their canonical spellings are (`grading.canonical`); a greedy thought has greedy
-    probes; and the policy writes the answer itself after the thought, so that a PRM has steps to
-    read, where Dynasor puts in the answer of the last probe.
+    the rule of Dynasor-CoT (Fu et al., 2024, arXiv:2412.20993, and its code): after every so many
+    tokens a probe follows the thought, and the policy continues it by a few tokens. What stands
+    before the first unpaired brace is the answer. If the last `probes` answers are given and equal,
+    and no `HESITATIONS` stand in what was sampled for them, the thought is closed. Probes and their
+    answers are charged, and are in no path. Unlike there, a probe is not sampled beside the next
+    tokens, but before them; answers are equal if their canonical spellings are
+    (`grading.canonical`); a greedy thought has greedy probes; and the policy writes the answer
+    after the thought, so that a PRM has steps to read, where Dynasor puts in the last probe's
+    answer.
 
     Attributes:
         budget: largest number of tokens of a thought, with the end tag and `wait`, without the
@@ -104,23 +104,19 @@ class Thinking:
         if not self.probe.endswith("{") or self.end in self.probe:
             self._refuse("probe", f"must end with '{{', as \\boxed{{ does, without {self.end!r}")
         if self.probe_every is not None and self.in_steps:
-            # The answers to earlier probes would have to be read from the path, which lacks them.
+            # A path does not hold the answers to earlier probes.
             self._refuse(
                 "probe_every",
                 "needs a thought in one step: leave step_separator and step_tokens out",
             )
         if self.waits and self.in_steps:
-            # How often a thought was prolonged would have to be read from its text.
+            # Only the text would show how often a thought was prolonged.
             self._refuse(
                 "waits", "needs a thought in one step: leave step_separator and step_tokens out"
             )
 
     def answer_of(self, text: str) -> str | None:
-        """The answer in what the policy wrote after a probe; None without one, or if it hesitates.
-
-        Args:
-            text: the sampled text, without the probe.
-        """
+        """The answer in the text sampled after a probe; None without one, or if it hesitates."""
         if any(word in text.lower() for word in HESITATIONS):
             return None
         depth = 0

@@ -1,10 +1,9 @@
 """The policy on an endpoint of OpenAI's chat completions, which exchanges texts, not token ids.
 
 This module makes up the ids of a step. The step's text, with separator and blank lines, is cut into
-as many parts as the step has tokens. The id of a part is the number whose bytes are 1 and the
-part's UTF-8. Thus steps of different texts have different ids, a step has as many ids as tokens,
-and the text of a path follows from its ids, see `path_text`. No model reads these ids: PRMs read
-texts.
+as many parts as the step has tokens. A part's id is the number whose bytes are 1 and the part's
+UTF-8. So a step has as many ids as tokens, and the text of a path follows from its ids, see
+`path_text`. No model reads these ids: PRMs read texts.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _OF_QUESTION = (*_NO_CHOICES, 413)
 """Statuses by which endpoints refuse one question, such as one that is too long."""
 
 _LONG, _WARM = 32, 0.5
-"""Numbers of tokens and temperature from which on equal samples of different seeds are a sign."""
+"""Numbers of tokens and temperature from which on samples of different seeds should differ."""
 
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
 """The probe's question, a turn that ends in half a word, the other half, and a stop text."""
@@ -59,13 +58,12 @@ class ChatPolicy:
     """`AnswerGenerator` on a `ChatEndpoint`.
 
     Whole answers take one request, or one for each sample if the endpoint does not honour `n`. A
-    step is sampled as a continuation of the assistant's turn, if the endpoint supports that. A
-    probe at the start tests this with half a word to complete. Steps are cut at the separator here.
-    If the endpoint shows that it has stopped at a text, the separator is sent as a stop text, which
-    saves the tokens after it.
+    step is sampled as a continuation of the assistant's turn, if the endpoint supports that: a
+    request at the start tests it with half a word. Steps are cut at the separator here. If the
+    endpoint shows that it has stopped at a text, the separator is sent as a stop text, which saves
+    the tokens after it.
 
     Args:
-        endpoint: the endpoint.
         format, step_separator, max_step_tokens, max_answer_tokens: as in `StepPolicy`; "auto" is
             the format "chat". `max_step_tokens` limits steps that are sampled by themselves.
 
@@ -74,8 +72,7 @@ class ChatPolicy:
         whole_only: why no single steps can be sampled; None if they can.
 
     Raises:
-        BadInputError: the format is unknown or has thoughts, or the endpoint refuses the first
-            request.
+        BadInputError: the format is unknown or has thoughts, or the endpoint refuses a request.
         RunStoppedError: it does not answer.
     """
 
@@ -191,7 +188,7 @@ class ChatPolicy:
     def _check_differ(self, request: StepRequest, samples: Sequence[_Sampled]) -> None:
         """Warn once if long samples of different seeds are equal at a temperature that is not low.
 
-        Some servers ignore the temperature, and votes among equal samples look like agreement.
+        Some servers ignore the temperature; equal samples vote as if they agreed.
         """
         is_long = min((each.tokens for each in samples), default=0) >= _LONG
         is_same = len(samples) > 1 and len({each.text for each in samples}) == 1

@@ -184,12 +184,11 @@ class ChatEndpoint(Server):
 
 
 class Replies:
-    """A file of replies, one per line: a request that was answered once is not paid for again.
+    """A file of replies, one per line, so that no request is paid for twice.
 
-    A run that was stopped thus continues with all replies that were paid for, and a repeated run
-    gives the same samples. A digest of address, model and body, which includes the seed, identifies
-    a request. A digest of address and model, the payee, says who was paid; lines of earlier
-    versions have none.
+    A stopped run continues with all replies that were paid for, and a repeated run gives the same
+    samples. A digest of address, model and body, which includes the seed, identifies a request. A
+    digest of address and model, the payee, says who was paid; lines of earlier versions have none.
 
     Raises:
         BadInputError: the file can't be read or written.

@@ -40,16 +40,14 @@ class EngineGenerator(StepPolicy):
     batch may change the last bits of a logit and, rarely, a token.
 
     Args:
-        path: model folder: configuration, tokenizer with a chat template, safetensors (of which
-            only the headers are read here).
+        path: model folder: configuration, tokenizer with a chat template, headers of safetensors.
         start: makes the engine, given the largest number of tokens in a sequence.
         max_model_len: that number; None: the model's own.
-        asked: `format`, `step_separator`, `max_step_tokens` and `max_answer_tokens`, see
-            `StepPolicy`.
+        asked: `format`, `step_separator`, `max_step_tokens`, `max_answer_tokens` of `StepPolicy`.
 
     Raises:
-        BadInputError: the folder or a setting can't work (raised before the engine starts), or the
-            engine does not start.
+        BadInputError: folder or setting can't work (before the start), or the engine does not
+        start.
     """
 
     def __init__(
@@ -143,8 +141,8 @@ class EngineGenerator(StepPolicy):
     ) -> tuple[list[list[_Sample]], list[list[TokenUsage]], float]:
         """Samples of the engine, their usage, and seconds of the call.
 
-        Requests of a question that differ only in their seeds, as those of a particle that was
-        drawn twice, are one request to the engine.
+        Requests that differ only in their seeds, as of a particle drawn twice, are one to the
+        engine.
         """
         asked: dict[tuple[str, SampleRequest], list[int]] = {}
         for i, request in enumerate(requests):

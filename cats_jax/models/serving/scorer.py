@@ -1,7 +1,7 @@
 """A process reward model on a serving engine.
 
-Only the newest step of a path is scored, or all new steps in one pass. Either way the engine reads
-the beginning of a path from its prefix cache, so that each token is computed about once.
+Only the newest step of a path is scored, or all new steps in one pass. The engine reads the
+beginning of a path from its prefix cache, so that each token is computed about once.
 """
 
 from __future__ import annotations
@@ -38,12 +38,10 @@ class EngineScorer:
         max_model_len: largest number of tokens of a path; None: the model's own.
 
     Attributes:
-        engine: the engine that `start` made.
         finished_only: as for `HuggingFaceScorer`; `score_answers` is then of no use.
 
     Raises:
-        BadInputError: the folder or the format can't work (raised before the engine starts), or
-            the engine does not start.
+        BadInputError: folder or format can't work (before the start), or the engine does not start.
     """
 
     def __init__(
@@ -96,11 +94,10 @@ class EngineScorer:
     def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         """Scores the last step of each path in one call; see `StepScorer.score`.
 
-        Equal paths are one request. A path longer than the context has the score None and
-        costs nothing. `usage[i].cached` counts the tokens that the engine reports as
-        cached (0 if it reports none), or all tokens of a path that equals an earlier one of the
-        call. `inside_seconds` is the time of the call to the engine, which includes scheduling and
-        transfer.
+        Equal paths are one request. A path longer than the context has the score None and costs
+        nothing. `usage[i].cached` counts the tokens that the engine reports as cached (0 if it
+        reports none), or all tokens of a path that equals an earlier one of the call.
+        `inside_seconds` is the time of the call to the engine, with scheduling and transfer.
 
         Raises:
             ValueError: not one question per path.
@@ -139,10 +136,10 @@ class EngineScorer:
     ) -> AnswerScoring:
         """Scores several steps of each path in one pass over it; see `AnswerScorer`.
 
-        Equal paths are one request. `usage` and `inside_seconds` are those of `score`. Where the
-        engine has read the end of a step from its cache, and no other path of the call has the
-        score, the beginning of the path up to there is a request of its own. A judge reads each
-        step in a prompt of its own.
+        Equal paths are one request. `usage` and `inside_seconds` are those of `score`. If the
+        engine has read the end of a step from its cache and no other path of the call has its
+        score, the beginning of the path is a request of its own. A judge reads each step in its own
+        prompt.
 
         Raises:
             ScorerContractError: as `score`.

@@ -17,10 +17,7 @@ class Share:
 
 
 class SharedTime:
-    """Divides each second among the calls in progress, in proportion to their weights.
-
-    The seconds of all calls add up to the time in which at least one was in progress.
-    """
+    """Divides each second among the calls in progress, in proportion to their weights."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

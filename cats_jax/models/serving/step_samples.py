@@ -12,15 +12,13 @@ from .token_engine import Sampled, Sampler, SampleRequest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drawn:
-    """One sample.
+    """One sample; see `Sampled` for `log_probs` and `certainties`.
 
     Attributes:
         ids: token ids.
         finish: why sampling stopped; "length" at the largest number of tokens, None if an engine
             has stopped at a token that closes nothing.
-        log_probs: as in `Sampled`.
         usage: what the sample cost, with tokens behind its end that an engine has sampled.
-        certainties: as in `Sampled`.
     """
 
     ids: tuple[int, ...]
@@ -36,13 +34,9 @@ def draw(
     """All samples of all requests, each up to the token at which its text closes the step.
 
     An engine that stops at a token that closes nothing, such as a separator behind white space
-    alone, gets a request for the rest. The seed of the rest follows from the sample's own seed and
-    the number of tokens so far, so that a sample stays a function of its request.
-
-    Args:
-        engine: the engine.
-        requests: what to sample.
-        ends: tokens that end an answer.
+    alone, gets a request for the rest. Its seed follows from the sample's seed and number of
+    tokens, so that a sample stays a function of its request. `ends` are the tokens that end an
+    answer.
 
     Returns:
         The samples in order; none has the finish None.

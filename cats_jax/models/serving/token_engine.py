@@ -24,9 +24,9 @@ class SampleRequest:
         stop_ids: tokens that end a sample; the sample includes the token that ended it.
         certain: whether to report the certainty "top" of each token, see `TokenCertainty`; True
             only for an engine with `reports_top`.
-        step_end: the rule by which a step ends; None samples on. An engine may ignore it: the
-            caller cuts a sample where it closes, and continues one that ended too early. An engine
-            that applies the rule wastes no tokens.
+        step_end: the rule by which a step ends; None samples on. An engine may ignore it and waste
+            tokens: the caller cuts a sample where it closes, and continues one that ended too
+            early.
     """
 
     prompt: tuple[int, ...]
@@ -48,8 +48,7 @@ class Sampled:
         ids: token ids of the sample; if `stopped`, the last one is a stop id, or one that
             completes the separator of steps.
         stopped: whether that ended the sample; False if it was cut at `max_tokens`.
-        log_probs: log-probability of each token at temperature 1, untruncated, in nats; None if
-            the engine was not asked for them.
+        log_probs: log-probability of each token at temperature 1, untruncated, in nats; or None.
         cached: number of prompt tokens that the engine did not compute for this sample.
         certainties: certainty of each token; None if the request did not ask for it.
     """
@@ -63,12 +62,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """The score of one prompt, read off at its last token.
-
-    Attributes:
-        score: score of the prompt; the caller checks that it is in [0, 1].
-        cached: number of prompt tokens that the engine did not compute.
-    """
+    """The score of one prompt at its last token, unchecked, and the number of cached tokens."""
 
     score: float
     cached: int
@@ -76,11 +70,9 @@ class Classified:
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedSteps:
-    """The scores at several positions of one prompt.
+    """The scores at several positions of one prompt, and the usage of its tokens.
 
-    Attributes:
-        scores: one per position; None at a position that the engine read from its cache.
-        usage: tokens of the prompt.
+    A score is None at a position that the engine read from its cache.
     """
 
     scores: list[float | None]
@@ -114,10 +106,8 @@ def by_beginnings(
 class Sampler(Protocol):
     """A generating engine.
 
-    If an attribute `reports_top` is true, it reports the certainty "top" of tokens.
-
-    Attributes:
-        concurrent: whether several threads may call it at a time, whose requests share batches.
+    If an attribute `reports_top` is true, it reports the certainty "top" of tokens. If `concurrent`
+    is true, several threads may call it at a time, and their requests share batches.
     """
 
     concurrent: bool

@@ -1,9 +1,8 @@
 """Requests straight into the queue of vLLM's engine, and their outputs as they come.
 
 `vllm.LLM.generate` copies and checks the parameters of each request, renders its prompt, keeps a
-detokeniser and a progress bar, and sorts what comes back. For short steps that takes longer than
-the model. Here a request is made once, and only ids, log-probabilities and pooled values of its
-outputs are read.
+detokeniser and a progress bar, and sorts the outputs. For short steps that takes longer than the
+model. Here a request is made once, and only ids, log-probabilities and pooled values are read.
 
 The engine's queue is not part of vLLM's public API. It is used with the versions in `TESTED`, for
 which `tests/models/test_vllm.py` compares it with `LLM.generate`; others get `LLM.generate`.
@@ -61,11 +60,8 @@ class _Call:
 class QueueClient:
     """The queue of an engine that `vllm.LLM` has started; several threads may call it at a time.
 
-    One of the waiting threads takes the outputs of all calls from the engine. When its own call is
-    done, another thread takes over.
-
-    Args:
-        engine: a `vllm.LLM` of a tested version, see `knows`.
+    One of the waiting threads takes the outputs of all calls from the engine, until its own call is
+    done. `engine` is of a tested version, see `knows`.
     """
 
     def __init__(self, engine: Any):
@@ -96,14 +92,11 @@ class QueueClient:
         requests: Sequence[tuple[list[int], Any]],
         rules: Sequence[StepEnd | None] | None = None,
     ) -> list[Output]:
-        """Run all requests to their ends.
+        """Run all requests to their ends; one output per request, in order.
 
         Args:
             requests: ids of the prompt, and `SamplingParams` for one sample or `PoolingParams`.
             rules: one per request, which ends it at the first token that closes a step; or None.
-
-        Returns:
-            One output per request, in order.
 
         Raises:
             EngineDeadError: the engine's process has ended.

@@ -57,9 +57,9 @@ of a dead engine while another thread reads from it.
 class VLLMSampler:
     """`Sampler` on `vllm.LLM`.
 
-    Every sample has its own seed. With `seed_per` "request" they follow from the seed s of the
-    first sample: sample i has the seed s + i, as in a request to vLLM for n samples. Either way the
-    first samples of a prompt do not depend on the number of samples.
+    Every sample has its own seed. With `seed_per` "request", sample i has the seed s + i, where s
+    is that of the first sample, as in a request to vLLM for n samples. Either way the first samples
+    of a prompt do not depend on the number of samples.
 
     Args:
         path: a local model folder with safetensors weights.
@@ -68,7 +68,6 @@ class VLLMSampler:
             VLLM_CPU_KVCACHE_SPACE GiB (1 unless set) in place of a share of a GPU.
 
     Attributes:
-        engine: the `vllm.LLM`.
         reports_top: whether it reports the certainties of tokens, see `SampleRequest`.
 
     Raises:
@@ -144,7 +143,7 @@ def single_samples(
         request: what to sample.
         together: whether the seeds follow from the first one, as those of one request to vLLM with
             n samples; a greedy request is then one sample.
-        log_probs: whether the engine is asked for the log-probability of each token.
+        log_probs: whether the engine reports the log-probability of each token.
         early: whether samples stop at every token at which a step may close, for an engine whose
             output is not read while it samples.
     """
@@ -179,9 +178,6 @@ class VLLMClassifier:
     Args:
         path, context, settings: as for `VLLMSampler`.
         overrides: values that replace those of config.json, see `classifier_overrides`.
-
-    Attributes:
-        engine: the `vllm.LLM`.
 
     Raises:
         BadInputError: vLLM is not installed, or the engine does not start.
@@ -324,8 +320,7 @@ def engine_arguments(settings: ModelSpec, *, context: int, on_cpu: bool) -> dict
 
     Args:
         settings: settings of the model; its device is that of a CPU if, and only if, `on_cpu`.
-        context: largest number of tokens in a sequence.
-        on_cpu: whether vLLM's platform is the CPU.
+        context, on_cpu: tokens in a sequence at most, and whether vLLM's platform is the CPU.
     """
     arguments = {
         "max_model_len": context,
@@ -341,12 +336,11 @@ def engine_arguments(settings: ModelSpec, *, context: int, on_cpu: bool) -> dict
     if on_cpu:
         arguments["block_size"] = settings.block_size or _CPU_BLOCK_SIZE
         arguments["max_num_batched_tokens"] = max(context, _CPU_BATCHED_TOKENS)
-        # A prompt must not be cut: the CPU's random generator can't be turned back when a piece of
-        # a request with a seed is through (vLLM 0.32: "CPU Generator does not use offset").
+        # A prompt must not be cut: the CPU's random generator can't be turned back behind a piece
+        # of a request with a seed (vLLM 0.32: "CPU Generator does not use offset").
         arguments["enable_chunked_prefill"] = False
         if _is_one_process(settings) and _binds_no_cores():
-            # vLLM's own choice is a second process, whose imports take as long as the first one's.
-            # It needs that process to bind threads to cores.
+            # vLLM would start a second process, with as many imports, to bind threads to cores.
             arguments["distributed_executor_backend"] = _IN_THE_ENGINE_S_PROCESS
     else:
         arguments["device_ids"] = list(gpu_numbers(settings))

@@ -104,10 +104,7 @@ def _under_head(causal: Any) -> Any:
 def _pooler(config: Any, head: Mapping[str, Any], layers: Iterable[Any]) -> Any:
     """The pooler that reads a head's score from the last hidden states.
 
-    Args:
-        config: vLLM's configuration of a pooler.
-        head: the value of `HEAD_KEY`.
-        layers: the linear layers of the head, with ReLU between them.
+    `head` is the value of `HEAD_KEY`; ReLU stands between its linear `layers`.
     """
     from vllm.model_executor.layers.pooler import (  # pyright: ignore[reportMissingImports]
         DispatchPooler,

@@ -21,8 +21,6 @@ _RANGE = "vllm>=0.32,<0.33"
 def of_this_release() -> Iterator[None]:
     """Turns what this release of vLLM lacks, or has under another name, into one line.
 
-    For blocks that name parts of vLLM, before anything is searched.
-
     Raises:
         BadInputError: a module, a name or an argument of vLLM is not there.
     """

@@ -1,8 +1,7 @@
 """A family of configurations against the frontier of its rivals, budget by budget.
 
-Both frontiers are chosen on validation questions. There the choice also favours luck, so both are
-evaluated on test questions. At each budget the best mixture of the family is compared with the best
-mixture of its rivals.
+Both frontiers are chosen on validation questions, which also favours luck, so both are evaluated on
+test questions. At each budget the family's best mixture is compared with the rivals' best one.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ class Comparison:
 
     Attributes:
         meetings: one for each budget, ascending.
-        mean_lead: mean of `lead` over the budgets at which it is not None; None if there is no such
-            budget. If budgets are evenly spaced in the logarithm of the cost, this is a mean over
-            that logarithm.
+        mean_lead: mean of `lead` over the budgets that have one; None without such a budget. For
+            budgets that are even in the logarithm of the cost, a mean over that logarithm.
     """
 
     meetings: tuple[Meeting, ...]

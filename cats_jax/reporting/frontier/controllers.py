@@ -40,7 +40,7 @@ def compare_controllers(
     """Compare each controller with the frontier of all strategies that are not controllers.
 
     Greedy decoding is a point of both frontiers, so that a mixture may leave a share of the
-    questions to greedy decoding.
+    questions to it.
 
     Args:
         validation: configurations from which the frontiers are chosen.

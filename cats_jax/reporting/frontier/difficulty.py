@@ -2,10 +2,10 @@
 
 Snell et al. (arXiv:2408.03314) predict how difficult a question is from the PRM's scores of whole
 answers. They divide the questions into five bins of equal size and use the strategy that is best in
-the question's bin. Here the answers are those of a small best-of-N search, the *pilot*. Its mean
-path score predicts the difficulty. Every question pays for the pilot. The exceptions are questions
-for which best-of-N or its weighted vote is chosen, because their paths begin with the pilot's
-paths. The paper predicts from 2048 answers and does not count their cost.
+the question's bin. Here the mean path score of a small best-of-N search, the *pilot*, predicts the
+difficulty. Every question pays for the pilot, except where best-of-N or its weighted vote is
+chosen, whose paths begin with the pilot's. The paper predicts from 2048 answers and does not count
+their cost.
 """
 
 from __future__ import annotations
@@ -112,8 +112,7 @@ def choices_by_difficulty(
     """The best choices by difficulty for one PRM.
 
     At a given price, a choice takes in each bin the configuration with the largest accuracy minus
-    price times cost. There is one choice for each interval of prices in which no bin changes its
-    configuration.
+    price times cost. There is one choice for each interval of prices without a change in any bin.
 
     Args:
         rivals: configurations on validation questions, with that PRM or none.

@@ -1,8 +1,8 @@
 """The frontier of configurations in cost and accuracy, and its mixtures at a budget.
 
-Two configurations can be mixed: a coin decides for each question which of the two searches it. The
-mixtures of two points lie on the line between them. The best accuracy at a mean cost is therefore
-on the upper concave hull of the points.
+In a mixture of two configurations, a coin decides for each question which of the two searches it.
+The mixtures of two points lie on the line between them, so the best accuracy at a mean cost is on
+the upper concave hull of the points.
 """
 
 from __future__ import annotations
@@ -60,13 +60,7 @@ def mean(point: Point | Mixture, value: str) -> float:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Two configurations, one of which searches each question.
-
-    Attributes:
-        first: the cheaper configuration.
-        second: the more expensive one, or the same.
-        share: share of the questions that `second` searches, in [0, 1].
-    """
+    """Two configurations, the cheaper first; `second` searches `share`, in [0, 1], of questions."""
 
     first: Point
     second: Point
@@ -92,9 +86,7 @@ class Mixture:
 def frontier_of(points: Sequence[AnyPoint], cost: str) -> list[AnyPoint]:
     """The points on the upper concave hull, from the cheapest to the most accurate.
 
-    Args:
-        points: configurations, at least one, with the same questions.
-        cost: column of the ledger.
+    The points, at least one, have the same questions; `cost` is a column of the ledger.
     """
     places = [(mean(point, cost), mean(point, "correct")) for point in points]
     hull: list[int] = []
@@ -116,11 +108,7 @@ def _is_below(
 
 
 def at_budget(hull: Sequence[Point], budget: float, cost: str) -> Mixture | None:
-    """The best mixture on a frontier with a mean cost of at most `budget`.
-
-    Returns:
-        The mixture; None if the cheapest configuration costs more.
-    """
+    """The best mixture with a mean cost of at most `budget`; None if all cost more."""
     if mean(hull[0], cost) > budget:
         return None
     for left, right in itertools.pairwise(hull):
@@ -131,11 +119,6 @@ def at_budget(hull: Sequence[Point], budget: float, cost: str) -> Mixture | None
 
 
 def elsewhere(mixture: Mixture, points: Mapping[Key, Point]) -> Mixture:
-    """The same mixture of the same configurations on other questions.
-
-    Args:
-        mixture: mixture that was chosen.
-        points: configurations on the other questions by `key_of`.
-    """
+    """The same mixture on other questions, whose configurations `points` has by `key_of`."""
     first, second = points[key_of(mixture.first)], points[key_of(mixture.second)]
     return Mixture(first, second, mixture.share)

@@ -25,7 +25,7 @@ _WHO = (
 MOST_SHARED = 0.1
 """Largest share of the test questions that may have the id and answer of a validation question.
 
-In numbered data sets, different questions have the same number, and some of them the same answer.
+In numbered data sets, different questions may have the same number and the same answer.
 """
 
 

@@ -1,14 +1,14 @@
 """Builds the embedded world from scratch: ``python -m studies.world.models.build``.
 
-The build is a chain of stages, each a folder of its own below ``--work``. A stage whose folder is
-there and was made from the same recipe, seed and inputs is not run again, so a build that was
-interrupted goes on where it stopped, and ``--stage`` runs a part of it (two processes can share
-the work). With the same seed the files are the same, apart from the seconds that the full build
-notes; ``--quick`` notes none. The full build takes two to three hours on two cores.
+The build is a chain of stages, each a folder of its own below ``--work``. A stage whose folder was
+made from the same recipe, seed and inputs is not run again, so an interrupted build resumes, and
+``--stage`` runs a part of it (two processes can share the work). With the same seed the files are
+the same, except for the seconds of the full build; ``--quick`` notes none. The full build takes two
+to three hours on two cores.
 
 Stages: policy-weak, policy-strong; paths, paths-strong (each policy on ``prm`` questions, labelled
 exactly); rollouts (Monte-Carlo labels for some of the weak policy's); pool-weak, pool-strong (both
-policies on ``validation`` questions); base; prm-NAME; measure-NAME; and at last everything is put
+policies on ``validation`` questions); base; prm-NAME; measure-NAME. At last everything is put
 together and replaces the output folder.
 """
 
@@ -73,12 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One step of the build: what it depends on, and what writes its folder.
+    """One stage of the build: the stages that it reads, and what in the recipe it depends on.
 
-    Attributes:
-      inputs: names of the stages it reads.
-      settings: what in the recipe it depends on; part of its fingerprint.
-      run: writes the stage's files into the folder it is given and returns its notes.
+    `run` writes the stage's files into a folder, and returns its notes.
     """
 
     inputs: tuple[str, ...]

@@ -3,9 +3,9 @@
     python -m studies.world.models.fit_simulator --policy weak --questions 300
 
 Samples questions of the `controller` set through the bridges, fits (`simulator_estimators`), writes
-``assets/simulator.json``. Then solves questions of the `validation` set with best-of-N and beam,
-in the world by `cats_jax.Searcher` and in the simulator by `search.rollout`, and writes the table
-of ``docs/results/simulator.md`` and its plot. No test question is touched.
+``assets/simulator.json``. Then solves questions of the `validation` set with best-of-N and beam, in
+the world by `cats_jax.Searcher` and in the simulator by `search.rollout`, and writes the table of
+``docs/results/simulator.md`` and its plot. Test questions are not used.
 """
 
 from __future__ import annotations
@@ -96,13 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def save_simulator(
     path: pathlib.Path, params: simulation.SimulatorParams, axes: dict[str, list], source: dict
 ) -> None:
-    """Write rounded parameters with the meaning of their axes and their origin.
+    """Write rounded parameters of the simulator, overwriting an old file.
 
-    Args:
-        path: file to write, overwritten if it exists.
-        params: parameters of the simulator.
-        axes: names of the axes, see `simulator.simulator_names`.
-        source: origin of the parameters, any JSON values.
+    `axes` names the axes, see `simulator.simulator_names`; `source`, JSON values, is the origin.
     """
     content = {
         "format": 2,
@@ -110,7 +106,7 @@ def save_simulator(
         "axes": axes,
         "parameters": _rounded(simulation.to_dict(params)),
     }
-    # One line per parameter: the file is small, and a diff between two fits is readable.
+    # One line per parameter, so that a diff between two fits is readable.
     lines = [f'"{name}": {json.dumps(content[name])}' for name in ("format", "source", "axes")]
     rows = [f'"{name}": {json.dumps(v)}' for name, v in content["parameters"].items()]
     lines.append('"parameters": {\n' + ",\n".join(rows) + "\n}")
@@ -218,8 +214,8 @@ def compare(
 class _Remembering:
     """A generator that caches the samples of an inner generator.
 
-    A sample is a function of its path, parameters and seed, and seeds do not depend on the PRM:
-    best-of-N asks the same for every PRM, and beams ask the same for a while.
+    A sample follows from path, parameters and seed, which do not depend on the PRM: best-of-N has
+    the same requests for every PRM, and so do the first steps of beams.
     """
 
     def __init__(self, inner: StepGenerator):

@@ -1,9 +1,9 @@
 """Sampled paths with their step labels, exact and Monte-Carlo, and labels for every token.
 
 An *exact* label is 1 iff the step and every step before it are right (`task.check_steps`). A
-*Monte-Carlo* label is what one would use without a checker: 1 iff any of a few continuations
-sampled after the step reaches the right answer. It differs by design: a right step after which the
-policy always fails has label 0, a wrong one from which it reaches the answer by luck has label 1.
+*Monte-Carlo* label, which needs no checker of steps, is 1 iff any of a few continuations sampled
+after the step reaches the right answer. So a right step after which the policy always fails has the
+label 0, and a wrong one from which it reaches the answer by luck has the label 1.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def add_monte_carlo(
 ) -> list[LabelledPath]:
     """The same paths with hard Monte-Carlo labels from `num_rollouts` rollouts a prefix.
 
-    A prefix that ends with a boxed answer is not continued: its label is whether the answer is
-    right. Equal prefixes are estimated once.
+    The label of a prefix that ends with a boxed answer is whether the answer is right, without
+    rollouts. Equal prefixes are estimated once.
     """
     labels: dict[tuple[str, tuple[str, ...]], int] = {}
     waiting: dict[tuple[str, tuple[str, ...]], list[int]] = {}
@@ -128,8 +128,8 @@ class TokenLabels:
     Attributes:
       ids: prompt, then each step closed by the separator.
       labels: on a step's closing separator its exact label. On a token inside a step 1 iff the
-        step up to it begins some step that is right *as the path is written*: given the numbers
-        that stand there, be they right or wrong. `NO_LABEL` elsewhere.
+        step up to it begins some step that is right given the numbers that are written there, right
+        or wrong. `NO_LABEL` elsewhere.
       weights: how much each label counts.
       targets: the id itself on the tokens of steps that are right so far, for a language-model
         loss; `training.IGNORED` elsewhere.
@@ -150,9 +150,8 @@ SEPARATOR_WEIGHT, RESULT_WEIGHT, OPERAND_WEIGHT = 2.0, 1.0, 0.25
 def token_labels(question: str, steps: Sequence[str]) -> TokenLabels:
     """Labels for every token of a path.
 
-    Step labels alone teach how hard a question is, not to verify. What makes a model compute the
-    right result itself is a label on each digit; judged by the path as written, it keeps teaching
-    arithmetic after a first error.
+    Step labels alone teach how hard a question is, not to verify. A label on each digit makes a
+    model compute the result itself, and given the written numbers it does so after an error, too.
     """
     exact = task.check_steps(question, steps)
     ids = tokenizer.prompt_ids(question)
@@ -183,7 +182,7 @@ def token_labels(question: str, steps: Sequence[str]) -> TokenLabels:
 
 
 def step_labels(question: str, steps: Sequence[str], labels: Sequence[int]) -> TokenLabels:
-    """Given labels on the steps' closing separators, nothing else to learn."""
+    """Given labels on the steps' closing separators; other tokens have none."""
     ids = tokenizer.prompt_ids(question)
     token_labels = [NO_LABEL] * len(ids)
     for step, label in zip(steps, labels, strict=True):

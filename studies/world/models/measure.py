@@ -1,9 +1,9 @@
 """Figures of the world's models: pass@k, pair, AUC, cross-entropy, best-of-N, sparsity.
 
-**Pair** is the figure that tells verification from guessing how hard a question is: of two
-siblings, steps sampled after one and the same right prefix, one right and one wrong, how often the
-right one scores higher (ties count one half). A PRM trained on step labels alone reaches an AUC
-above .9 with a pair near .5, and best-of-N with it falls as N grows.
+**Pair** tells verification from guessing how hard a question is: of two siblings, steps sampled
+after one right prefix, one right and one wrong, how often the right one scores higher (ties count
+one half). A PRM trained on step labels alone reaches an AUC above .9 with a pair near .5, and
+best-of-N with it falls as N grows.
 """
 
 from __future__ import annotations
@@ -47,19 +47,14 @@ def plus_minus_logit(logits: torch.Tensor) -> torch.Tensor:
 def score_paths(
     model: Qwen2ForCausalLM, paths: Sequence[tuple[str, tuple[str, ...]]]
 ) -> list[list[float]]:
-    """Probability of being right for every step of every path.
-
-    Args:
-      model: a PRM.
-      paths: (question, steps); equal ones are scored once.
-    """
+    """A PRM's scores of every step of paths, (question, steps); equal paths are scored once."""
     sequences = {path: tokenizer.path_ids(*path) for path in paths}
     order = sorted(sequences, key=lambda path: len(sequences[path]))
     scores: dict[tuple[str, tuple[str, ...]], list[float]] = {}
     for start in range(0, len(order), _ROWS):
         chunk = order[start : start + _ROWS]
         ids = training.pad([sequences[path] for path in chunk], tokenizer.PAD_ID, torch.long)
-        # Padding on the right cannot be seen by what stands before it: no mask is needed.
+        # No token sees the padding on its right, so no mask is needed.
         logits = plus_minus_logit(model(input_ids=ids, use_cache=False).logits)
         probabilities = torch.sigmoid(logits.float())
         for path, row, is_end in zip(
@@ -133,8 +128,7 @@ def siblings(paths: Sequence[LabelledPath], num_children: int = 8) -> list[Sibli
     """The nodes of sampled paths that have right and wrong children.
 
     A node is a question with a right prefix; its children are the first `num_children` steps drawn
-    after it, as a search would draw them. Nodes whose children are all right or all wrong are left
-    out.
+    after it, as a search would draw them.
     """
     children: dict[tuple[str, tuple[str, ...]], list[tuple[str, int]]] = collections.defaultdict(
         list
@@ -248,10 +242,7 @@ def best_of_n(
 
 
 def sparsity(model: Qwen2ForCausalLM) -> dict:
-    """Shares of stored parameters below `SPARSITY_THRESHOLD`; each stored tensor counts once.
-
-    The last layer is the read-out: the rows of ``lm_head``.
-    """
+    """Shares of parameters below `SPARSITY_THRESHOLD`, tied ones once: all and ``lm_head``."""
 
     def share(tensors: Sequence[torch.Tensor]) -> float:
         small = sum(int((tensor.abs() < SPARSITY_THRESHOLD).sum()) for tensor in tensors)

@@ -36,11 +36,7 @@ class Solution:
 def train_policy(
     recipe: PolicyRecipe, seed: int, log: Callable[[str], None] = print
 ) -> tuple[Qwen2ForCausalLM, dict[str, float]]:
-    """Trains a policy on an endless stream of fresh questions of the ``prm`` set.
-
-    Returns:
-      The model and its running mean losses at the end.
-    """
+    """Trains a policy on fresh ``prm`` questions; returns it and its last running mean losses."""
     model = training.new_model(recipe.size, seed)
     optimizer = training.Optimizer(model, recipe.schedule)
     progress = training.Progress("policy", recipe.schedule.num_steps, log)

@@ -1,11 +1,11 @@
 """The process reward models: one verification base, and short fine-tunes of it.
 
-Fine-tuning a language model on step labels does not teach it to verify; it learns how hard a
-question is. The *base* therefore starts from the strong policy, which knows the arithmetic, gets
-fresh layers on top, and learns with a label on every token (`labels.token_labels`) of made-up
-slips and of the weak policy's own paths. The *family* are fine-tunes of the base that differ in
-their labels and in how many weights they keep, one that skips the base on purpose, and one that
-goes on from another member with the paths of both policies.
+A language model that is fine-tuned on step labels learns how hard a question is, not to verify. The
+*base* therefore starts from the strong policy, which knows the arithmetic, gets fresh layers on
+top, and learns with a label on every token (`labels.token_labels`) of made-up slips and of the weak
+policy's own paths. The *family* are fine-tunes of the base that differ in their labels and in how
+many weights they keep, one that skips the base on purpose, and one that continues another member's
+training with the paths of both policies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BaseRecipe:
     Attributes:
       extra_layers: fresh layers on top of the policy's.
       schedule: its training; half of each batch are made-up slips, half sampled paths.
-      language_weight: of the language-model loss on right steps, which keeps the arithmetic alive.
+      language_weight: weight of the language-model loss on right steps, which preserves arithmetic.
       measure_every: optimiser steps between two points of the curve of pair against training.
     """
 
@@ -46,7 +46,7 @@ class PrmRecipe:
     """How one PRM is made.
 
     Attributes:
-      start: the verification base, the bare weak policy, or a PRM that is made before.
+      start: the verification base, the bare weak policy, or an earlier PRM.
       labels: ``dense`` exact labels on every token, ``exact`` ones on steps only, or
         ``monte-carlo`` ones on steps.
       num_paths: how many labelled paths of each policy are used.
@@ -57,8 +57,7 @@ class PrmRecipe:
         held there.
       language_weight: of the language-model loss on right steps.
       policies: policies whose paths it learns from, in equal shares.
-      slip_levels: levels of made-up slips, which have a share, too, and dense labels; none: no
-        slips.
+      slip_levels: levels of made-up slips, which have dense labels and a share like a policy's.
     """
 
     start: Literal["base", "weak", "exact", "on-policy"]
@@ -87,7 +86,7 @@ def train_base(
       paths: sampled paths with exact labels.
       recipe: settings of the training.
       seed: random seed of the fresh layers and the order of the data.
-      curve_nodes: held-out siblings for the curve of pair; the training does not use them.
+      curve_nodes: held-out siblings for the curve of pair.
       log: called with lines of progress.
 
     Returns:
@@ -128,8 +127,7 @@ def train_prm(
       paths: labelled paths of each policy of the recipe; Monte-Carlo labels where it wants them.
       recipe: settings of the training.
       seed: random seed of the order of the data.
-      name: name of the PRM in the log.
-      log: called with lines of progress.
+      name, log: name of the PRM in lines of progress, with which `log` is called.
 
     Returns:
       The model and its last losses.

@@ -1,8 +1,8 @@
 """The numbers of a build: which models, how large, how long each training.
 
-`FULL` made the shipped assets; `QUICK` makes a toy of the same shape within about a minute, to
-exercise the build itself. Every stage draws from a seed of its own (`stage_seed`), so that stages
-can run in any order, or side by side, and give the same files.
+`FULL` made the shipped assets; `QUICK` makes a toy of the same shape within about a minute, to test
+the build. Every stage has its own seed (`stage_seed`), so that the order of stages, or running them
+side by side, does not change the files.
 """
 
 from __future__ import annotations

@@ -18,12 +18,10 @@ _ROWS = 512  # sequences generated together
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One sampled path.
+    """The steps of a sampled path.
 
-    Attributes:
-      steps: texts of the steps, in order.
-      complete: whether the path ended by ``</s>`` and every step can be handed to a PRM: not
-        blank, made of ordinary tokens.
+    It is complete if it ended by ``</s>`` and a PRM can read every step: not blank, ordinary
+    tokens.
     """
 
     steps: tuple[str, ...]

@@ -38,10 +38,7 @@ def fit(
 ) -> simulation.SimulatorParams:
     """All parameters of the simulator.
 
-    Args:
-        children: samples, with one column of scores per PRM.
-        sparsities: sparsities of each PRM, total and last layer.
-        log: called with lines of progress.
+    `children` has one column of scores per PRM; `sparsities` are each PRM's, total and last layer.
     """
     policy = fit_margins(children)
     log(f"margins: {policy.steps} iterations")
@@ -118,13 +115,10 @@ def fit_margins(children: Children, points: tuple[int, int] = (11, 11)) -> Margi
     A node's margin is margin[level, depth] + question_scale u + node_scale v, with u of the
     question and v of the node standard normal; k of n children at setting s are consistent with
     probability sigmoid(slope_s * margin + shift_s) each. u and v are integrated out by
-    Gauss-Hermite quadrature. That only nodes on paths worth growing were visited does no harm:
-    what was visited depends on what was seen. Weak normal priors (sd 3 around the level's mean
-    margin, sd 1 on logarithms and shifts) keep cells without samples finite.
-
-    Args:
-        children: all settings.
-        points: quadrature points for u and v.
+    Gauss-Hermite quadrature with `points` points. Visiting only nodes on paths worth growing does
+    not bias the fit, because the choice depends on observed children. Weak normal priors (sd 3
+    around the level's mean margin, sd 1 on logarithms and shifts) keep cells without samples
+    finite.
     """
     data, node_of_row = _node_counts(children)
     grid_u, weight_u = _hermite(points[0])
@@ -301,11 +295,10 @@ class Texts:
 def fit_texts(children: Children, node_margin: np.ndarray) -> Texts:
     """The power law of mistakes, by how often siblings' mistakes agree.
 
-    Only first mistakes count. At the reference setting nodes with two or more are put into groups
-    by margin; log exponent, slope and scale are those at which, by least squares over the groups,
-    two mistakes of a node agree as often as they do, and all of them do (in nodes with three or
-    more). At the other settings slope and scale stay, and the exponent is the one at which two
-    mistakes agree as often.
+    Only first mistakes count. At the reference setting, nodes with two or more mistakes are grouped
+    by margin. Log exponent, slope and scale are the least-squares fit over the groups to how often
+    two mistakes of a node agree, and all of them (in nodes with three or more). Other settings keep
+    slope and scale; their exponent is the one at which two mistakes agree as often as observed.
 
     Args:
         children: all settings.
@@ -379,8 +372,7 @@ class _Mistakes:
     """Nodes with two or more mistakes at one setting, `M` of them.
 
     Attributes:
-        margin: f[M].
-        number: i[M]; of mistakes.
+        margin, number: f[M], and i[M] the number of mistakes.
         pair_share: f[M]; share of ordered pairs with the same text.
         all_same: f[M]; 1 where all have the same text.
     """
@@ -392,7 +384,7 @@ class _Mistakes:
 
 
 def _mistakes(children: Children, node_margin: np.ndarray, setting: int) -> _Mistakes:
-    # Behind a mistake a path may be one that nobody could follow, where every step is a mistake.
+    # After a mistake, nobody may be able to follow the path: then every step is a mistake.
     first_wrong = children.valid & children.after_right & ~children.consistent
     rows = np.flatnonzero(first_wrong & (children.setting == setting))
     _, first, node, number = np.unique(
@@ -476,7 +468,7 @@ def fit_answers(children: Children) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     """f[L] each: lucky, popular, no_answer of paths that ended with a mistake.
 
     `popular` follows from how often two such paths of one question agree whose mistakes differ:
-    both are popular, and the same one.
+    both are then popular, and the same one.
     """
     lucky, popular, no_answer = (np.zeros(NUM_LEVELS) for _ in range(3))
     shares = _power_law_shares(simulation.POPULAR_EXPONENT, simulation.NUM_POPULAR_ANSWERS)
@@ -526,9 +518,9 @@ def fit_scores(children: Children, prm: int, ease: np.ndarray) -> dict[str, np.n
 
     Each distinct step counts once. y is the normal score, by rank, of the score's logit among all
     steps. Within each kind, offsets by level, a and g are the least-squares coefficients of y on
-    the parent's y and the node's ease; what is left gives the residual table; its normal scores z
-    give b: b^2 is the mean product of two siblings' z. b of right steps, which seldom have right
-    siblings, is their mean product with first wrong siblings, divided by the wrong ones' b.
+    the parent's y and the node's ease. The residuals give the residual table, and their normal
+    scores z give b: b^2 is the mean product of two siblings' z. Right steps seldom have right
+    siblings: their b is the mean product with first wrong siblings, divided by the wrong ones' b.
     Kinds with too few samples take the figures of the next kind in `_SIMILAR_KINDS`.
 
     Args:

@@ -1,8 +1,8 @@
 """Samples of the real world for fitting its simulator: nodes with many children each.
 
-From every question a few paths are grown, right ones and wrong ones. At each node on the way
-several children are sampled at temperature 1, and at some nodes a few with every other setting.
-Each child is labelled by the exact checker and scored by every PRM.
+From every question a few right and wrong paths are grown. At each node on the way, several children
+are sampled at temperature 1, and at some nodes a few with every other setting. Each child is
+labelled by the exact checker and scored by every PRM.
 """
 
 from __future__ import annotations
@@ -107,13 +107,9 @@ def sample_children(
     prms: Mapping[str, StepScorer],
     seed: int = 0,
 ) -> Children:
-    """Grow, label and score; all questions advance together.
+    """Grow, label and score the problems, of the `controller` set, all together.
 
-    Args:
-        problems: problems of the `controller` set.
-        policy: policy of the world.
-        prms: name -> PRM; the order of the columns of `score`.
-        seed: random seed of all samples.
+    `prms` gives the order of the columns of `score`; `seed` is that of all samples.
     """
     children = _Rows()
     rows = children.rows
@@ -280,7 +276,7 @@ def _next_frontier(
     grown = []
     for question, candidates in by_question.items():
         rng.shuffle(candidates)
-        # Right ones first: a question that is lost early would teach nothing about later steps.
+        # Right ones first, so that no question is lost early, without later steps.
         candidates.sort(key=lambda item: not item[0])
         right = [item for item in candidates if item[0]][: _MAX_NODES - _GROWN]
         wrong = [item for item in candidates if not item[0]][: _MAX_NODES - len(right)]

@@ -27,8 +27,8 @@ def slip_chains(seed: int, levels: Sequence[int] = task.LEVELS) -> Iterator[labe
 def slip_chain(rng: random.Random, problem: task.Problem, rate: float) -> list[str]:
     """A solution in which each step slips with probability `rate`.
 
-    The chain goes on with what was written, as a policy's would, until it ends or a step cannot be
-    followed: a wrong operand, or an operation that the written numbers leave undefined.
+    The chain continues from what was written, as a policy's would, until it ends or a step cannot
+    be followed: a wrong operand, or an operation that the written numbers leave undefined.
     """
     written = labels.WrittenExpression(problem.text)
     steps: list[str] = []

@@ -91,8 +91,7 @@ def main(
     """Write the table.
 
     Args:
-        prm: the embedded PRM.
-        count: number of test questions.
+        prm, count: the embedded PRM, and the number of test questions.
         part: questions of each of the two parts of `linear_head_bounds`.
         seed: random seed of the questions and paths.
         results: folder with `tables`.

@@ -1,17 +1,17 @@
-"""How a verification base starts: what it must compare is brought together before any training.
+"""How a verification base starts: its weights connect what it must compare.
 
-To verify is to compare a token with what the policy would have written in its place. Everything
-needed is in the policy: ranking siblings by its own log-probabilities gives a pair figure of .98.
-But the two things to compare never meet. The prediction stands one position before the token; and
-by the last layer, where the prediction is made, nothing is left of the token itself (a linear probe
-reads the current digit off the first layer's input perfectly, off the last layer's hardly better
-than chance). Training from there did not bridge this within 1000 steps: the pair figure was .56 (at
-a matrix rate of .015). From the start made here it was .86 after 500 steps (at .006).
+To verify is to compare a token with what the policy would have written in its place. The policy has
+both: ranking siblings by its own log-probabilities gives a pair figure of .98. But the prediction
+stands one position before the token, and the last layer, which makes the prediction, has almost no
+trace of the token itself (a linear probe reads the current digit perfectly off the first layer's
+input, and hardly better than chance off the last layer's). From the policy's weights, the pair
+figure was .56 after 1000 steps (at a matrix rate of .015). From the start made here it was .86
+after 500 steps (at .006).
 
 So some channels of the residual stream are freed from the policy's layers. They carry the digit
-unchanged to the top. There a head of the first fresh layer looks one position back and fetches the
-digits' predicted logits; the layer's MLP multiplies the two, and the product, the logit of the
-digit that stands there, goes to the read-out. Training starts from that, and may change all of it.
+unchanged to the top. There a head of the first fresh layer reads the digits' predicted logits one
+position back. The layer's MLP multiplies the two, and the product, the logit of the digit that
+stands there, enters the read-out. Training may change all of it.
 """
 
 from __future__ import annotations

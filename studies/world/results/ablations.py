@@ -62,8 +62,8 @@ def _table(name: str, rows: Iterable[Document], printed: Mapping[str, str]) -> T
 def papers_figures(table: str) -> dict[str, str]:
     """What the paper prints for the rows of one of its tables, by our label; {} for tables of ours.
 
-    Accuracy in percent on MATH-500, mean over PRMs and budgets; for the sparsity, whose table has a
-    row for each PRM, the mean over PRMs, then the same on AIME24.
+    Accuracy in percent on MATH-500, mean over PRMs and budgets. For the sparsity, whose table has a
+    row for each PRM, the mean over PRMs on MATH-500 and then on AIME24.
     """
     rows: Sequence[Any]
     match table:

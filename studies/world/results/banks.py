@@ -74,11 +74,8 @@ def measure_prms(policy: str, banks: pathlib.Path) -> Measured:
 def best_in_hindsight(plays: Sequence[Sequence[Replayed]]) -> list[float]:
     """Accuracy and tokens per question with the best constant action of each question.
 
-    Each action is chosen on the first half of the replays and evaluated on the other half, so that
-    the figures have no selection bias.
-
-    Args:
-        plays: [A, S], replays of each action; S is even.
+    Each action is chosen on the first half of its replays, [A, S] with S even, and evaluated on the
+    other half, so that the figures have no selection bias.
     """
     correct, candidates, tokens = (
         np.array([[getattr(play, name) for play in each] for each in plays])

@@ -1,10 +1,9 @@
 """How often certificates are wrong in resampled worlds, and what they save.
 
-The 500 test questions of the kept rows and of the kept paths are taken as the whole population,
-whose accuracies, losses and costs are known. A world is a sample of them with replacement, from
-which a certificate is made. It is wrong where something that it certifies is false in the
-population. Targets and limits are values of the population, which are the hardest ones: they are
-missed by nothing.
+The 500 test questions of the kept rows and paths are taken as the whole population, whose
+accuracies, losses and costs are known. A world is a sample of them with replacement, from which a
+certificate is made. It is wrong where something that it certifies is false in the population.
+Targets and limits are values of the population, which are the hardest ones.
 
     python -m studies.world.results.certificate_worlds
 
@@ -48,10 +47,8 @@ class Worlds:
     """What a certificate did in resampled worlds.
 
     Attributes:
-        kind: kind of the certificate.
-        setting: its target or limit.
-        num: number of worlds.
-        certified: worlds in which something is certified.
+        kind, setting: kind of the certificate, and its target or limit.
+        num, certified: number of worlds, and of those in which something is certified.
         wrong: worlds in which something that is certified is false.
         wrong_alone: the same without a correction for several tests or choices.
         saved: what the chosen configuration costs, mean over the worlds with one; may be empty.
@@ -97,8 +94,8 @@ def target_worlds(
     """The cheapest configuration above a target, by `theory.certify`.
 
     Args:
-        right: bool[G, Q], whether each configuration answers each question right, cheapest first.
-        tokens: f64[G, Q].
+        right, tokens: bool[G, Q] and f64[G, Q], of each configuration, cheapest first, and
+            question.
         target: the accuracy to be exceeded.
         times: `resample`.
         delta: probability at most that a certificate is false.
@@ -132,8 +129,7 @@ def loss_worlds(
 
     Args:
         right, tokens, times, delta: as in `target_worlds`.
-        full: bool[Q], whether the full configuration is right.
-        limit: largest share of harmful questions.
+        full, limit: bool[Q], where the full configuration is right; largest share of harmful ones.
     """
     harm = full[None, :] & ~right
     false = harm.mean(axis=1) >= limit

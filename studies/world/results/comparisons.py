@@ -19,11 +19,7 @@ _VERDICTS = ("wins", "ties", "loses")
 def equal_cost_table(name: str, groups: Sequence[Group], labels: Sequence[str], cost: str) -> Table:
     """Each group of some policies against the best fixed baseline of at most 1.25 times its cost.
 
-    Args:
-        name: name of the table.
-        groups: groups of one language model.
-        labels: labels of the policies.
-        cost: column of the ledger, such as "tokens".
+    `groups` are of one language model; `cost` is a column of the ledger, such as "tokens".
     """
     baselines = [group for group in groups if not group.has_policy]
     lines = []

@@ -91,18 +91,13 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
 
 
 def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[Table]:
-    """The tables of one comparison.
-
-    Args:
-        name: prefix of the tables' names.
-        known: pairs of validation and test runs.
-    """
+    """The tables of one comparison, from pairs of validation and test runs."""
     cheapest = {
         cost: min(mean(group, cost) for first, _ in known for group in first.groups)
         for cost in ("tokens", "flops")
     }
     for cost in ("tokens", "flops"):
-        # In FLOPs they are as far above the cheapest configuration as in tokens.
+        # In FLOPs, budgets are as far above the cheapest configuration as in tokens.
         budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
         compared = {
             rivals: {

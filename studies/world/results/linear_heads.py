@@ -16,9 +16,7 @@ DELTA = 0.05
 def by_question(losses: np.ndarray, question: np.ndarray) -> np.ndarray:
     """Mean loss of each question that has steps, [..., n], in the order of the questions' numbers.
 
-    Args:
-        losses: [..., steps], in [0, 1].
-        question: i64[steps], the question of each step.
+    `losses` are [..., steps], in [0, 1]; `question`, i64[steps], is the question of each step.
     """
     order = np.argsort(question, kind="stable")
     _, starts, sizes = np.unique(question[order], return_index=True, return_counts=True)
@@ -39,12 +37,11 @@ def linear_head_bounds(
 
     The weights are fitted by logistic regression to the first part of the questions. The second
     part makes the posterior around them, or gives the hold-out bound. The fresh questions show the
-    true risk of the weights of the first part. With the other priors, which are centred at 0 or at
-    published weights, both parts make the posterior.
+    true risk of these weights. With priors centred at 0 or at published weights, both parts make
+    the posterior.
 
     Args:
-        x: f64[steps, weights].
-        labels: bool[steps], whether each step is right.
+        x, labels: f64[steps, weights], and bool[steps], whether each step is right.
         question: i64[steps], numbers from 0 on.
         part: questions of each of the two parts; the others are fresh.
         published: f64[weights] that were fitted to other questions, or None.
@@ -94,8 +91,7 @@ def gibbs_bound(x: np.ndarray, y: np.ndarray, question: np.ndarray, prior: np.nd
     deviation s, and the divergence is |m - prior|^2 / (2 s^2).
 
     Args:
-        x: f64[steps, weights].
-        y: f64[steps], 1 for a right step and -1 for a wrong one.
+        x, y: f64[steps, weights], and f64[steps], 1 for a right step and -1 for a wrong one.
         question: i64[steps].
         prior: f64[weights], fitted to none of these questions.
     """

@@ -11,13 +11,7 @@ from cats_jax.reporting.statistics import Interval
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the study.
-
-    Attributes:
-        name: name of the table's file, without the suffix.
-        header: names of the columns.
-        lines: the cells of each line, in the order of the header.
-    """
+    """A table of the study: its file's name without suffix, its columns, and lines of cells."""
 
     name: str
     header: Sequence[str]

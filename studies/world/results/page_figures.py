@@ -1,7 +1,7 @@
 """The figure at the top of each page of results, drawn from the tables and rows that the page has.
 
-No number is written here: a figure reads the table that its page shows, or the file that the table
-was made from. Pages and tables that are not there give no figure.
+A figure has no number of its own: it reads the table that its page shows, or the file behind the
+table. Without page or table there is no figure.
 """
 
 from __future__ import annotations
@@ -57,14 +57,7 @@ _SPEED_ROWS = {
 
 
 def make_page_figures(results: pathlib.Path) -> list[pathlib.Path]:
-    """Draw every figure whose table or file is there.
-
-    Args:
-        results: folder of the pages, with `tables` and `figures`.
-
-    Returns:
-        The files that were written.
-    """
+    """Draw every figure whose table or file is in the folder of the pages; returns the files."""
     written: list[pathlib.Path] = []
     figures, shared = results / "figures", results.parent / "figures"
     drawn: dict[pathlib.Path, Callable[[pathlib.Path], Figure]] = {

@@ -30,11 +30,7 @@ _LIVE = (*_BASELINES, "cats", "cats-256", "seeds", "from-weak", "paper", "calibr
 def make(results: pathlib.Path) -> list[pathlib.Path]:
     """Make every table and figure that the kept rows allow; those of earlier calls are replaced.
 
-    Args:
-        results: folder that has `rows`, and to which `tables` and `figures` are written.
-
-    Returns:
-        The files that were written.
+    `results` has `rows`, and gets `tables` and `figures`. Returns the files that were written.
     """
     rows, figures = results / "rows", results / "figures"
     for folder in (results / "tables", figures):

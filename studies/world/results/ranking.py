@@ -32,11 +32,8 @@ def measure_ranking(policy: str, banks: pathlib.Path) -> Ranking:
 
     Children are drawn without replacement from those of temperature 1. The rankings are each PRM's
     score, its P(step right) by the shipped calibration `POLICY-likelihood`, and an oracle, which
-    takes a step that the world's checker calls right wherever there is one.
-
-    Args:
-        policy: policy of the embedded world.
-        banks: folder with the bank `POLICY-controller-deep`.
+    takes a step that the world's checker calls right wherever there is one. `banks` has the bank
+    `POLICY-controller-deep`.
 
     Returns:
         For each ranking and number of samples the mean and its 95 % bootstrap interval.
@@ -87,7 +84,7 @@ def walk_accuracies(
 
     Args:
         bank: step bank with a setting of temperature 1.
-        ranking: f[V]; a walk goes on with the sampled child that has the largest.
+        ranking: f[V]; a walk continues with the sampled child that has the largest.
         samples: number of children that are sampled of each node, or all there are.
         seed: random seed of the samples.
     """

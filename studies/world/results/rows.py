@@ -1,7 +1,4 @@
-"""The kept rows of the study's runs: without texts, trees and times.
-
-With them tables can be made without hours of searching.
-"""
+"""The kept rows of the study's runs, without texts, trees and times, from which tables are made."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ _NO_ACTIONS = "[]"
 
 
 def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> pathlib.Path:
-    """Write the rows of a run folder as one file of the same name into the folder `rows`.
-
-    Returns:
-        Path of the file.
+    """Write the rows of a run folder as one file of the same name into `rows`; returns its path.
 
     Raises:
         BadInputError: `folder` is no run folder.
@@ -68,7 +62,7 @@ def keep_run(folder: pathlib.Path, rows: pathlib.Path) -> pathlib.Path:
 
 
 class KeptRows(Sequence[Row]):
-    """Kept rows of one group as columns: a `Row` is made only where one is asked for."""
+    """Kept rows of one group as columns: a `Row` is made only where one is needed."""
 
     def __init__(self, columns: pa.Table):
         """Takes the columns of `keep_run`, at least one row."""
@@ -168,7 +162,7 @@ def _read(path: pathlib.Path) -> pa.Table:
     """The columns of a kept run in the types of `_SCHEMA`."""
     table = pq.read_table(path)
     columns = {name: table[name] for name in table.column_names}
-    # Runs that were kept before have no FLOPs and no path scores.
+    # Runs that were kept earlier have no FLOPs and no path scores.
     columns = {"flops": pa.repeat(0.0, len(table)), _SCORE: pa.nulls(len(table)), **columns}
     return pa.table({name: columns[name] for name in _SCHEMA.names}).cast(_SCHEMA)
 

@@ -46,8 +46,8 @@ def price_table(name: str, groups: Sequence[Group]) -> Table:
 def training_tables(name: str, groups: Sequence[Group]) -> list[Table]:
     """Controllers `LABEL-SEED` by label: their values, and for each N accuracies with each PRM.
 
-    A value is a mean over PRMs: over all seeds, and in brackets of each seed. An accuracy is the
-    mean over seeds, then the lowest and the highest.
+    A value is a mean over PRMs: of all seeds, and in brackets of each seed. An accuracy is the mean
+    over seeds, then the lowest and the highest.
     """
     labels = dict.fromkeys(group.strategy.rpartition("-")[0] for group in groups)
     labels.pop("", None)  # greedy decoding
