@@ -15,7 +15,8 @@ class ModelOptions:
 
     Attributes:
         backend: hf (transformers), vllm (an engine started here), auto (vllm where it is installed
-            and a GPU is there, else hf), or the address of a server of vLLM that has the model.
+            and a GPU is there, else hf), or the address of a server of vLLM or SGLang that has the
+            model.
         device: cpu, cuda, cuda:N or auto; default: cpu on the back end hf, auto on others.
         dtype: float32 or bfloat16; a server has its own.
         batch_tokens: most tokens of the rows that the back end hf computes together, in memory.
