@@ -24,11 +24,9 @@ class A2C:
     """The actor's loss is -log pi(a | s) A, see `learners.actor_loss`.
 
     Attributes:
-        normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
-            deviation 1 over the batch.
-        sequential: whether to update in the order of Algorithm 1: a critic step and an actor step
-            for each transition in turn, which is slow. Otherwise each network takes one step over
-            all transitions.
+        normalize_advantages: scale the advantages (TD errors) to mean 0 and deviation 1.
+        sequential: take a critic step and an actor step for each transition in turn, as in
+            Algorithm 1, which is slow. Otherwise each network takes one step over all transitions.
 
     Raises:
         ValueError: both are set.
@@ -43,7 +41,7 @@ class A2C:
 
     @property
     def steps_per_update(self) -> int | None:
-        """Optimiser steps of one update; None if it depends on the transitions."""
+        """Optimiser steps of one update; None if the number depends on the transitions."""
         return None if self.sequential else 1
 
     def update(
@@ -54,7 +52,7 @@ class A2C:
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
-        """See `learners.Learner.update`; the update is deterministic and needs no key."""
+        """See `learners.Learner.update`; the key is not used."""
         del key
         if self.sequential:
             return _one_by_one(model, state, transitions, entropy_weight)

@@ -1,8 +1,4 @@
-"""Actor, critic and their optimiser: the gradients of both losses, and optimiser steps.
-
-The three algorithms differ in the actor's loss, in the errors that the critic minimises, and in
-the rows of an optimiser step. This module holds what they have in common.
-"""
+"""The common part of the three algorithms: gradients of both losses, and optimiser steps."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ class ActorCritic(NamedTuple):
         actor: network that gives the logits of the actions.
         critic: network that gives the values of nodes.
         actions: action table, which gives the mask of legal actions in log pi.
-        optimizer: optimiser of each network.
     """
 
     actor: Network
@@ -65,18 +60,15 @@ class ActorCritic(NamedTuple):
         actor_loss: Callable[[Float[Array, " N"], Float[Array, " N"]], Float[Array, " N"]],
         entropy_weight: Float[Array, ""],
     ) -> tuple[Any, Any, Metrics]:
-        """Gradients of sum_n share_n * loss_n for actor and critic, and metrics summed alike.
+        """Gradients of sum_n share_n * loss_n for actor and critic, and sums of metrics.
 
-        Both losses use the errors of the critic before its step (Algorithm 1 computes its TD error
-        once).
+        Both losses use the critic's errors before its step, as in Algorithm 1.
 
         Args:
             state: parameters at which to differentiate.
-            decisions: `N` decisions.
             share: weight of each row in the sum.
             errors: function from the critic's parameters to the error of each row, f32[N].
             actor_loss: `(log_prob, errors) -> loss`, row by row.
-            entropy_weight: weight of the entropy bonus.
         """
 
         def critic_objective(params: Any) -> tuple[jax.Array, jax.Array]:
@@ -134,5 +126,5 @@ def no_metrics() -> Metrics:
 
 
 def choose(condition: Any, on_true: LearnerState, on_false: LearnerState) -> LearnerState:
-    """One of two states, leaf by leaf: an update without rows changes nothing."""
+    """One of two states, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), on_true, on_false)

@@ -15,13 +15,7 @@ from .networks import Network
 
 
 def td_errors(critic: Network, params: Any, block: search.cats.Transition) -> Float[Array, " N"]:
-    """The TD error of each of N transitions; gradients reach the value of the first state only.
-
-    Args:
-        critic: network that gives the values of nodes.
-        params: parameters of the critic.
-        block: N transitions.
-    """
+    """The TD error of each transition; gradients flow into the first state's value only."""
     v_t = lax.stop_gradient(critic.apply(params, block.features_t))
     v_tm1 = critic.apply(params, block.features_tm1)
     return td_error(block.reward_t, block.discount_t, v_tm1, v_t)
@@ -33,7 +27,7 @@ def total_weight(weight: Float[Array, " M"]) -> Float[Array, ""]:
 
 
 def at_least_tiny(total: Float[Array, ""]) -> Float[Array, ""]:
-    """The maximum of the total and the smallest positive float32, so that 0 / total is 0."""
+    """The total, or the smallest positive float32 if that is larger, so that 0 / total is 0."""
     return jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
 
 
@@ -44,7 +38,6 @@ def moments(
 
     Args:
         values: finite numbers, also in rows of weight 0.
-        weight: weight of each row.
         total: `total_weight(weight)`.
     """
     share = jnp.where(weight > 0.0, weight, 0.0) / total

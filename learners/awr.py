@@ -23,10 +23,8 @@ class AWR:
     See `learners.regression_loss`. The decisions may come from any policy, deterministic or not.
 
     Attributes:
-        temperature: > 0; towards 0 only the best decisions count, and at infinity all count alike,
-            so that the actor imitates the decisions.
-        normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
-            deviation 1 over the batch.
+        temperature: > 0; towards 0 only the best decisions count; infinity is imitation.
+        normalize_advantages: scale the advantages (TD errors) to mean 0 and deviation 1.
 
     Raises:
         ValueError: the temperature is out of range.
@@ -52,7 +50,7 @@ class AWR:
         entropy_weight: Float[Array, ""],
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
-        """See `learners.Learner.update`; the update is deterministic and needs no key."""
+        """See `learners.Learner.update`; the key is not used."""
         del key
         return batch_step(
             model,

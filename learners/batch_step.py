@@ -28,10 +28,7 @@ def batch_step(
     """One optimiser step on the mean loss over `M` transitions, weighted by `weight_t`.
 
     Args:
-        model: networks and optimiser.
-        state: state before the step.
         transitions: `M` rows; rows of weight 0 have no effect.
-        entropy_weight: weight of the entropy bonus.
         actor_loss: `(log_prob, advantage) -> loss`, row by row.
         normalize_advantages: whether to scale the advantages to mean 0 and standard deviation 1.
     """

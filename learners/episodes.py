@@ -1,8 +1,4 @@
-"""Batches of searches to learn from: their records, and batches that run in the graph.
-
-A padding row costs as much as any other. Questions of small N are therefore searched in separate
-batches with smaller pools. A batch costs nothing more once all its searches have ended.
-"""
+"""Batches of searches to learn from: their records, and batches that run in the graph."""
 
 from __future__ import annotations
 
@@ -33,10 +29,8 @@ class Played(NamedTuple):
 
     Attributes:
         ticks: records of `episode_recorder`, `[steps, num_phases, B, ...]`; zeros after the end of
-            a search. Nothing is learned from a search whose records are all zeros.
+            a search. Records of zeros have no effect on the training.
         price: price of a unit of cost, see `search.cats.CatsConfig.cost_unit`.
-        correct: whether the answer is right.
-        candidates: number of candidates sampled.
     """
 
     ticks: Episode
@@ -58,9 +52,8 @@ def make_episodes(
 
     Its signature is `(policy params, tables, keys [Q], N i32[Q], prices f32[Q], rates) -> (Episode
     [B], Outcome)`. The rates are those of `Context.prm_token_cost`: f32[Q] or one for all, 1 by
-    default. Question q depends only on its key, N, price and rate, not on policy or capacity, so
-    that several policies can be compared on the same questions. Episode b belongs to question b //
-    rollouts.
+    default. Question q depends only on its key, N, price and rate, so that several policies can be
+    compared on the same questions. Episode b belongs to question b // rollouts.
 
     Args:
         strategy: CATS search; the policy params are those of its policy.
@@ -126,7 +119,6 @@ def begin(
     Args:
         task: question of an environment or of a step bank.
         size: N, in 1..capacity.
-        price: price of a unit of cost.
         rate: cost of a PRM token relative to a policy token.
         strategy: strategy of the search; static.
         max_depth: upper bound of the tasks' `max_depth`; static.
@@ -152,7 +144,7 @@ def search_keys(keys: jax.Array, rollouts: int) -> tuple[jax.Array, jax.Array]:
         rollouts: searches per question.
 
     Returns:
-        Two arrays of keys [Q * rollouts]; the searches of a question share the first one.
+        Two arrays of keys [Q * rollouts]; in the first, the searches of a question share a key.
     """
     number = jnp.tile(jnp.arange(rollouts, dtype=jnp.uint32), keys.shape[0])
     keys = jnp.repeat(keys, rollouts, axis=0)
@@ -166,9 +158,7 @@ def episodes_of(
     """The episodes and outcomes of searches that have ended.
 
     Args:
-        played: records and results of B searches.
         terminal_weight: reward of a right answer.
-        num_actions: A, number of actions.
     """
     cost = jnp.sum(played.ticks.cost, axis=(0, 1))
     episodes = _in_decisions(played.ticks).replace(
@@ -189,8 +179,7 @@ def episodes_of(
 def _with_prompts(ticks: Episode, prompts: jax.Array, score_base: bool) -> Episode:
     """Add the cost of reading the question, f32[B], to the first tick that calls the PRM.
 
-    If the base children are not scored, it is the first later tick that samples anything, because
-    the PRM scores all later samples.
+    That is the first tick or, without `score_base`, the first tick of a round that samples.
     """
     asks = ticks.cost > 0.0
     asks = asks.at[:, 0].set(False).at[0, 0].set(score_base)
@@ -212,9 +201,9 @@ def _is_right(answer: jax.Array, row: jax.Array, right_answer: jax.Array) -> jax
 
 
 def _in_decisions(ticks: Episode) -> Episode:
-    """Reshape ticks `[steps, num_phases, B, ...]` of searches to decide ticks `[B, D, ...]`.
+    """From ticks `[steps, num_phases, B, ...]` to those that call the policy, `[B, D, ...]`.
 
-    The base children of a step are added to the cost of the last decide tick before it.
+    The base children of a step are added to the cost of the last such tick before it.
     """
     base = ticks.cost[:, 0]
     next_base = jnp.concatenate([base[1:], jnp.zeros_like(base[:1])])
@@ -230,8 +219,7 @@ def episode_recorder(discount: float, cost_unit: str = "candidates") -> search.R
 
     Args:
         discount: gamma, in [0, 1], of transitions to another decision.
-        cost_unit: what the price applies to, see `search.cats.CatsConfig`. The recorded tokens
-            leave out the question, which the PRM reads at its first call.
+        cost_unit: see `search.cats.CatsConfig`. The tokens are without those of the question.
     """
     decisions = search.cats.decision_recorder(discount)
 

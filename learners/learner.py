@@ -21,7 +21,7 @@ from .ppo import PPO
 from .types import LearnerState, Metrics
 
 ALGORITHMS = {"A2C": A2C, "PPO": PPO, "AWR": AWR}
-"""The algorithms by name, as settings and checkpoint files use it."""
+"""The algorithms by their names in settings and checkpoint files."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class LearnerConfig:
         algorithm: `A2C`, `PPO` or `AWR`, with its own settings.
         learning_rate: learning rate of both Adam optimisers.
         anneal: whether the learning rate falls linearly to 0 over the updates of a training.
-        max_gradient_norm: largest norm of each network's gradient; longer ones are scaled down.
-            None: no limit.
+        max_gradient_norm: norm to which each network's gradient is clipped; None: no limit.
 
     Raises:
         ValueError: a value is out of range.
@@ -63,9 +62,9 @@ class Learner(NamedTuple):
         init: `key -> LearnerState`; consumes the key.
         update: `(state, transitions, entropy_weight=0.0, key=None) -> (state, Metrics)`. The loss
             is the mean of critic and actor losses weighted by `weight_t`, minus `entropy_weight`
-            times the mean entropy. Rows of weight 0 have no effect; if all rows have weight 0, the
-            state stays as it is. Transitions have one leading axis, of any length. Only PPO with
-            several minibatches needs the key, and consumes it.
+            times the mean entropy. Rows of weight 0 have no effect; without other rows the state
+            does not change. Transitions have one leading axis, of any length. Only PPO with several
+            minibatches needs the key, and consumes it.
     """
 
     init: Callable[[jax.Array], LearnerState]
@@ -82,13 +81,8 @@ def make_learner(
     """A2C, PPO or AWR for the given networks.
 
     Args:
-        actor: network that gives the logits of the actions.
-        critic: network that gives the values of nodes.
-        actions: action table. From the available candidates it gives the mask of legal actions in
-            log pi.
-        config: algorithm and optimiser settings.
-        num_updates: updates of the whole training, over which the learning rate is annealed; not
-            used without `config.anneal`.
+        actions: action table, which gives the mask of legal actions in log pi.
+        num_updates: updates of the whole training; only for `config.anneal`.
 
     Raises:
         ValueError: `config.anneal` without `num_updates`.

@@ -1,8 +1,7 @@
 """The losses of the paper's A2C, of PPO and of AWR, element by element, without averaging.
 
-Names and time suffixes are rlax's: `_tm1` is the state the action was taken in, `_t` the next
-one, and `discount_t` is gamma, or 0 where the path or the search ended. Arguments whose shapes
-differ raise an AssertionError: `[B]` beside `[B, 1]` would broadcast to `[B, B]`.
+Names and time suffixes are rlax's: `_tm1` is the state of the action, `_t` the next one, and
+`discount_t` is gamma, or 0 at an end. Arguments of different shapes raise an AssertionError.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ def td_error(
 ) -> Float[Array, "*B"]:
     """delta = r + gamma V(s') - V(s) (the paper, eq. 10; Sutton & Barto 2018, eq. 6.5).
 
-    No gradient flows into the target r + gamma V(s'). The paper takes the gradient of delta**2 / 2
-    with respect to xi (section 5.2) and names no stopped gradient; differentiating the target too
-    converges to other values (Sutton & Barto 2018, section 11.5, the A-split example).
+    No gradient flows into the target r + gamma V(s'), which the paper does not state (section 5.2).
+    With one, V converges to other values (Sutton & Barto 2018, section 11.5, A-split example).
     """
     chex.assert_equal_shape([r_t, discount_t, v_tm1, v_t])
     target = r_t + discount_t * v_t
@@ -49,8 +47,7 @@ def clipped_loss(
 ) -> Float[Array, "*B"]:
     """-min(w A, clip(w, 1 - eps, 1 + eps) A) with w = pi(a | s) / pi_old(a | s).
 
-    PPO's clipped surrogate objective, as a loss (Schulman et al. 2017, eq. 7). Where w has left the
-    interval in the direction that A favours, the gradient is 0.
+    PPO's clipped surrogate objective, as a loss (Schulman et al. 2017, eq. 7).
 
     Args:
         log_prob: log pi(a | s) under the policy being learnt.
@@ -74,8 +71,8 @@ def regression_loss(
 ) -> Float[Array, "*B"]:
     """-log pi(a | s) min(exp(A / temperature), 20).
 
-    Advantage-weighted regression (Peng et al. 2019, eq. 10): on data of a policy mu its
-    minimum is mu exp(A / temperature), normalised. No importance weights are needed.
+    Advantage-weighted regression (Peng et al. 2019, eq. 10): on data of a policy mu its minimum is
+    mu exp(A / temperature), normalised, without importance weights.
 
     Args:
         log_prob: log pi(a | s) under the policy being learnt.
@@ -88,8 +85,5 @@ def regression_loss(
 
 
 def entropy(log_probs: Float[Array, "*B A"]) -> Float[Array, "*B"]:
-    """-sum_a pi(a) log pi(a), in nats (the bonus of Mnih et al. 2016).
-
-    Log-probabilities must be finite: an action of probability 0 has a very negative one.
-    """
+    """-sum_a pi(a) log pi(a), nats, of finite log-probabilities (bonus of Mnih et al. 2016)."""
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)

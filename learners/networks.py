@@ -1,7 +1,6 @@
 """Actor and critic: two multilayer perceptrons over the features of a node.
 
-This is the only module that uses flax.nnx. Elsewhere a network is a pair of pure functions whose
-parameters are nested dicts of arrays, `{layer: {"kernel": ..., "bias": ...}}`.
+Only this module uses flax.nnx. Parameters are dicts `{layer: {"kernel": ..., "bias": ...}}`.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ def make_actor(
 
     Args:
         num_actions: A, number of entries of the action table.
-        hidden: widths of the hidden layers. The default is the paper's, read as two hidden layers
-            (section 6.1 says "two-layer" and leaves open whether the output layer is counted).
+        hidden: widths of the hidden layers; default: our reading of "two-layer" in section 6.1.
         num_features: F, number of features of a node.
     """
     return _make_mlp((num_features, *hidden, num_actions), output_scale=0.01, squeeze=False)

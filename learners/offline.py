@@ -25,12 +25,10 @@ def make_offline(
     """The function `train(key, table) -> (state, metrics [I])`; pure, consumes the key.
 
     It makes `config.num_iterations` updates, each on `16 * config.num_episodes` rows of the table,
-    drawn with replacement. There are no searches. The algorithms treat the policy that took the
-    decisions, the behaviour policy, differently:
+    drawn with replacement. The policy that took the decisions is the behaviour policy:
 
     - `AWR`: the behaviour policy may be any policy, deterministic or not. The critic learns its
-      values. The actor learns its decisions, weighted by their advantages. The result is one step
-      of policy improvement over the behaviour policy.
+      values. The actor learns its decisions, weighted by their advantages: one improvement step.
     - `PPO`: `log_prob_tm1` must be that of the behaviour policy; the result stays near it.
     - `A2C` treats the decisions as those of the actor. Section 6.1 of the paper trains on
       collected trajectories and does not name the behaviour policy.

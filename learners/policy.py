@@ -1,4 +1,4 @@
-"""From an actor's logits to the policy of a CATS search."""
+"""The policy of a CATS search from an actor's logits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ ILLEGAL_LOGIT = -1e9
 @functools.cache
 def make_policy(apply: Callable[[Any, jax.Array], jax.Array], mode: str = "sample") -> Policy:
     """A policy `(params, key, observation) -> (action, log_prob)` for `search.cats`.
-
-    Equal arguments give the same object, which avoids recompilations.
 
     Args:
         apply: `Network.apply` of an actor, see `make_actor`. The params are the actor's.

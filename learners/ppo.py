@@ -28,10 +28,9 @@ class PPO:
     Attributes:
         clip: epsilon, in (0, 1).
         num_epochs: passes over the transitions of one update.
-        num_minibatches: optimiser steps of one pass; each takes about an equal share of the
-            transitions, drawn without replacement.
-        normalize_advantages: whether to scale the advantages (TD errors) to mean 0 and standard
-            deviation 1 over all transitions of the update.
+        num_minibatches: optimiser steps of one pass, on about equal shares of the transitions,
+            drawn without replacement.
+        normalize_advantages: scale the advantages (TD errors) to mean 0 and deviation 1.
 
     Raises:
         ValueError: a value is out of range.
@@ -65,7 +64,7 @@ class PPO:
         """See `learners.Learner.update`; the key shuffles the minibatches and is consumed.
 
         Raises:
-            ValueError: there are several minibatches, but no key.
+            ValueError: several minibatches without a key.
         """
         if key is None and self.num_minibatches > 1:
             raise ValueError("minibatches need a key to shuffle with: pass key=...")

@@ -4,18 +4,15 @@ Both are truncated lambda-returns (Sutton & Barto 2018, section 12.3), written b
 
     G^k = r + gamma [(1 - lambda) V' + lambda G'^(k-1)],   G^0 = V,
 
-where V' and G' belong to what follows, and are 0 after an end. With lambda = 0 it is one-step TD.
-With lambda = 1 it is Monte Carlo without truncation, and the n-step return with `num_steps` n.
-G - V is the generalised advantage estimate of Schulman et al. 2016 (eq. 16), without their limit of
-an endless episode.
+where V' and G' belong to what follows, and are 0 after an end. lambda = 0 is one-step TD. lambda =
+1 is Monte Carlo without truncation, and the n-step return with `num_steps` n. G - V is the
+generalised advantage estimate of Schulman et al. 2016 (eq. 16), for a finite episode.
 
-In a tree search, *what follows* a decision can be defined in two ways:
+In a tree search, *what follows* a decision has two definitions:
 
 - `path_returns`, for a reward that belongs to one decision (the paper's). A transition leads from
-  a decision to that of one surviving child, so that decisions form a tree. At a branching, G'
-  is the mean over the surviving children, with equal weights. G(d) is thus a weighted mean of the
-  lambda-returns of the paths through d. The return of a decision without surviving children is
-  its reward.
+  a decision to that of one surviving child. At a branching, G' is the mean over the surviving
+  children, with equal weights. The return of a decision without surviving children is its reward.
 - `question_returns`, for a reward that belongs to the question (correctness of the answer minus
   cost). The decisions of one tick are one joint decision. The next state is the next tick with a
   decision; its V is the mean of the critic's values of the nodes that decide in it. gamma = 1.
@@ -47,8 +44,7 @@ def path_returns(
         num_steps: most rewards in a return; None: all rewards to the end of each path.
 
     Returns:
-        One row per surviving child, `[D * 2 S]`. Its TD error is the return minus the critic's
-        value.
+        One row per surviving child, `[D * 2 S]`; its TD error is return minus value.
     """
     slots = values.shape[1]
     num_kept = 1 if num_steps is None else num_steps  # of G^1 .. G^n
@@ -103,7 +99,6 @@ def question_returns(
     decision. The last reward includes the bonus of the episode.
 
     Args:
-        episode: episode of one search.
         values: the critic's value of every decision's node.
         gae_lambda: lambda in [0, 1]; at 1 and without `num_steps`, `values` have no effect.
         num_steps: most ticks with decisions whose rewards are in a return; None: all.
@@ -167,7 +162,7 @@ def _flat(rows: search.cats.Transition) -> search.cats.Transition:
 
 
 def mean_of_others(returns: Float[Array, " B"], rollouts: int) -> Float[Array, " B"]:
-    """Mean return of the other searches of the same question, a baseline independent of the action.
+    """Mean return of the same question's other searches, a baseline independent of the action.
 
     Kool et al. 2019, https://openreview.net/forum?id=r1lgTGL5DE.
 

@@ -1,8 +1,4 @@
-"""Blockwise evaluation of the rows with weight, without the cost of padding rows.
-
-The arrays of a batch of searches are mostly padding. The functions here apply a network to blocks
-of rows in the order of `Rows`, and stop after the last row with weight.
-"""
+"""Blockwise evaluation of the rows with weight: a batch of searches is mostly padding."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 BLOCK_ROWS = 512
-"""Rows in a block, enough for fast matrix products, and few enough that the last block holds little
-padding."""
+"""Rows in a block: enough for fast matrix products, and little padding in the last block."""
 
 
 class Rows(NamedTuple):
@@ -24,17 +19,13 @@ class Rows(NamedTuple):
 
     Attributes:
         order: indices of the rows with weight, then M, which is out of bounds.
-        num_rows: number of rows with weight.
     """
 
     order: jax.Array  # i32[M]
     num_rows: jax.Array  # i32[]
 
     def take(self, values: Any, start: Int[Array, ""], size: int, stop: Int[Array, ""]) -> Any:
-        """Rows at places start..start+size-1 of `order`; zeros from place `stop` on.
-
-        `values` is a pytree with leaves `[M, ...]`. Rows without weight are not read.
-        """
+        """Rows of `values` [M, ...] at places start..start+size-1 of `order`; zeros from `stop`."""
         place = start + jnp.arange(size, dtype=jnp.int32)
         capacity = self.order.shape[0]
         index = self.order.at[place].get(mode="fill", fill_value=capacity)
@@ -72,11 +63,10 @@ def sum_blocks(
     """The sum of `function(block)` over the blocks of places start..stop-1 (default: all places).
 
     Args:
-        function: function of a block of `BLOCK_ROWS` rows of `values`, additive in its rows; the
-            last block is filled up with zeros.
-        rows: rows to sum over.
+        function: function of a block of `BLOCK_ROWS` rows of `values`, additive in its rows; zeros
+            fill the last block.
         values: pytree with leaves `[M, ...]`.
-        blank: zeros of the structure of the function's result; returned if there are no rows.
+        blank: zeros of the structure of the function's result.
         start: first place.
         stop: place after the last one.
     """

@@ -1,13 +1,12 @@
 """Training of a stopper by reinforcement, on recorded answers of questions.
 
 An episode takes a question, a random order of its recorded paths, an N and a price. After each path
-the actor stops or samples one more. The return of a decision after n paths that leads to a stop
-after m paths is
+the actor stops or samples one more. If it stops after m paths, the return of a decision after n is
 
     G_n = [the answer of m paths is right] - price (m - n) / 100,
 
-and the critic's value is its baseline. The paths of a question are exchangeable, so a recorded one
-is as good as a new one. Nothing is sampled while the controller learns.
+and the critic's value is its baseline. The paths of a question are exchangeable, so recorded ones
+replace new ones: the training calls no model.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .policy import legal_log_probs, log_prob_of
 from .types import LearnerState
 
 ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
-"""Stop, and sample one more path: rows `STOP` and `MORE` of `search.stopping`."""
+"""Rows `STOP` and `MORE` of `search.stopping`."""
 
 PATHS_PER_PRICE = 100.0
 """Number of paths that cost the price."""
@@ -48,7 +47,7 @@ class StoppingConfig:
     """Configuration of a training.
 
     Attributes:
-        uses_scores: whether the stopper sees scores, which also weigh the votes.
+        uses_scores: whether scores are features and weights of the votes.
         learner: algorithm and optimiser of both networks.
         actor_hidden, critic_hidden: widths of the hidden layers.
         num_candidates: values of N; one is drawn for each episode.
@@ -92,10 +91,7 @@ def stopping_networks(config: StoppingConfig) -> tuple[Network, Network]:
 def make_stopping(
     config: StoppingConfig,
 ) -> Callable[[Recorded, jax.Array], tuple[LearnerState, Float[Array, " I"]]]:
-    """The training `(recorded, key) -> (state, mean return of each update)`; consumes the key.
-
-    A pure function for `jax.jit`. It may be vmapped over keys.
-    """
+    """The training `(recorded, key) -> (state, mean return of each update)`; consumes the key."""
     actor, critic = stopping_networks(config)
     learner = make_learner(actor, critic, ACTIONS, config.learner, config.num_iterations)
 
@@ -134,9 +130,8 @@ def after_each(
 
     Args:
         config: configuration; static.
-        answers: recorded paths of the question, in the order in which they are sampled.
+        answers: recorded paths of the question, in the order of sampling.
         right: whether the answer of each path is right.
-        num_candidates: N.
         price: price of 100 paths.
     """
     begun = 1 + jnp.arange(right.shape[0], dtype=jnp.int32)
@@ -193,15 +188,13 @@ def stopping_times(
     num_candidates: Int[Array, ""],
     price: Float[Array, ""],
 ) -> tuple[Int[Array, " Q"], Bool[Array, " Q"]]:
-    """Paths that a trained stopper samples of each question, and whether it answers it right.
+    """Paths that a trained stopper samples of each question, and whether its answer is right.
 
     The paths come in their recorded order. The stopper takes its likelier action.
 
     Args:
         config: configuration of the training; static.
-        params: parameters of the actor.
         recorded: recorded paths, at least N of each question.
-        num_candidates: N.
         price: price of 100 paths.
     """
     actor, _ = stopping_networks(config)

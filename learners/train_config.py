@@ -18,8 +18,7 @@ class TrainConfig:
     """Configuration of a training run: all settings other than its environment.
 
     Attributes:
-        cats: configuration of the search that is trained; `reward="paper"` uses its reward and
-            discount.
+        cats: configuration of the trained search; "paper" uses its reward and discount.
         learner: configuration of the update.
         actor_hidden: widths of the actor's hidden layers.
         critic_hidden: widths of the critic's hidden layers.
@@ -30,11 +29,9 @@ class TrainConfig:
             "outcome" also learns from decisions without surviving children.
         gae_lambda: lambda of the truncated lambda-returns, in [0, 1]: 0 is one-step TD as in the
             paper, 1 Monte Carlo. A return minus the critic's value is the generalised advantage
-            estimate of Schulman et al. 2016, hence the name.
-        num_steps: most rewards in a return; None: all to the end. With a gae_lambda of 1 the return
-            is the n-step return.
-        terminal_weight: reward of a right final answer. With "paper" it is added where a path or
-            the search ends (discount 0). Right answers have no other use.
+            estimate (GAE) of Schulman et al. 2016.
+        num_steps: most rewards in a return; None: all to the end. With gae_lambda 1: n-step return.
+        terminal_weight: reward of a right final answer; "paper" adds it at discount 0.
         prices: prices of a unit of cost (100 candidates or 1000 tokens), in units of a right
             answer. Each question draws one of them uniformly, and the policy sees it. For "outcome"
             only; the paper's reward has its own cost.
@@ -46,10 +43,9 @@ class TrainConfig:
         max_depth: upper bound of the `max_depth` of the environment's questions.
         num_iterations: number of iterations, each of searches and one update.
         num_episodes: searches per iteration.
-        searches_per_question: a divisor of num_episodes. With more than one, a return is taken
-            relative to the mean return of the question's other searches, see
-            `learners.returns.mean_of_others`; this removes the variance due to the difficulty of
-            questions. For Monte-Carlo returns of "outcome" only.
+        searches_per_question: a divisor of num_episodes. With more than one, the mean return of the
+            question's other searches is subtracted from a return, see
+            `learners.returns.mean_of_others`. For Monte-Carlo returns of "outcome" only.
 
     Raises:
         ValueError: a value is out of range, or has no effect together with the other values.
@@ -143,8 +139,7 @@ PAPER = TrainConfig()
 """The controller of the paper, with its reward (eq. 9) and one-step A2C (eq. 10 and 11).
 
 There is no entropy bonus. N up to 64, the number of searches, one update per iteration, the cost as
-a share of N and the action table are our choice. The controller collapsed to one action in every
-seed trained on a step bank."""
+a share of N and the action table are our choice. On step banks it collapsed in every seed."""
 
 CATS = TrainConfig(
     cats=search.cats.CATS,
@@ -164,9 +159,10 @@ CATS = TrainConfig(
     num_episodes=128,
     searches_per_question=4,
 )
-"""Our controller. Its reward is the correctness of the answer minus the cost, at five prices. It is
-trained by PPO with normalised advantages and an entropy bonus, on Monte-Carlo returns relative to
-other searches of the question. Smaller networks learn as well, several times faster."""
+"""Our controller: PPO on Monte-Carlo returns relative to other searches of the question.
+
+The reward is the correctness of the answer minus the cost, at five prices. The small networks learn
+as well as those of the paper, several times faster."""
 
 CATS_TOKENS = dataclasses.replace(
     CATS,
@@ -189,8 +185,7 @@ CLONE = dataclasses.replace(
 )
 """A controller with prices per 1000 tokens that imitates recorded decisions, see `make_offline`.
 
-It initialises a training with `CATS_TOKENS`, which then starts from the rules at prices where they
-do well."""
+It can initialise a training with `CATS_TOKENS`."""
 
 OFFLINE = dataclasses.replace(
     CATS,

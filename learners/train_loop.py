@@ -2,8 +2,7 @@
 
 `make_train(config, environment)` returns `train(tables, key)`; `jax.jit` it, and `jax.vmap` it for
 many seeds. Every iteration searches a batch of new questions with the sampling policy, and then
-updates actor and critic from the decisions. Each question has an N and a price drawn from the
-configuration, and a PRM drawn by the environment; one controller serves all of them.
+updates actor and critic from the decisions. N, price and PRM are drawn for each question.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class TrainLoop(NamedTuple):
     """A training run in parts, so that a caller can report its progress.
 
     Attributes:
-        init: `init(key) -> state, keys`: the state before the first iteration, and a key for each
-            iteration, [I]. Consumes the key.
+        init: `init(key) -> state, keys`: the fresh state, and a key per iteration. Consumes `key`.
         advance: `advance(tables, state, indices, keys) -> state, curves`: runs the iterations with
             the numbers `indices`, i32[J], and their keys, [J]. The curves have J values.
     """
@@ -49,10 +47,7 @@ def make_train(
     features: search.cats.FeatureSet = search.cats.FEATURES,
     reward: search.cats.RewardFn = search.cats.step_reward,
 ) -> Callable[[Any, jax.Array], TrainResult]:
-    """The function `train(tables, key) -> TrainResult`; pure, consumes the key.
-
-    The arguments are those of `make_train_loop`.
-    """
+    """The pure function `train(tables, key) -> TrainResult`; consumes `key`."""
     loop = make_train_loop(config, environment, features=features, reward=reward)
 
     def train(tables: Any, key: jax.Array) -> TrainResult:
@@ -78,7 +73,7 @@ def make_train_loop(
     Args:
         config: training configuration; static.
         environment: environment of the questions, such as `search.simulation.ENVIRONMENT`.
-        features: features that the policy sees of a node.
+        features: features of a node, inputs of the policy.
         reward: reward function of a decision, for `config.reward="paper"`.
     """
     updates = make_update_fns(config, features=features, reward=reward)

@@ -20,10 +20,7 @@ class LearnerState(struct.PyTreeNode):
 
 
 class Metrics(struct.PyTreeNode):
-    """Weighted means over the transitions of one update; 0 if there were none.
-
-    With PPO the means are those of the first epoch.
-    """
+    """Weighted means over the transitions of one update (PPO: first epoch); 0 without any."""
 
     td_error: jax.Array  # f32[]; absolute
     critic_loss: jax.Array  # f32[]
@@ -32,10 +29,7 @@ class Metrics(struct.PyTreeNode):
 
 
 class Episode(struct.PyTreeNode):
-    """The decisions and transitions of one search; `D` decide ticks of `S` frontier slots.
-
-    Decide ticks are those in which the policy is called, in order of time.
-    """
+    """The decisions and transitions of one search; `D` ticks that call the policy, `S` slots."""
 
     decision: search.cats.Decision  # [D, S]
     transition: search.cats.Transition  # [D, 2 S]; rows 0..S-1: into the decision of that slot

@@ -1,7 +1,6 @@
 """A training run without its searches: the draws for them, and the updates from their episodes.
 
-`make_train` searches in the graph, `cats-jax train --online` with real models. Both use the draws
-and the updates of this module.
+`make_train`, which searches in the graph, and `cats-jax train --online`, with real models, use it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .train_config import TrainConfig
 from .types import Curves, Episode, LearnerState, Metrics
 
 BUCKETS = (16, 64, search.state.MAX_CANDIDATES)
-"""Pool sizes of the batches. A question goes to the smallest one that is at least its N."""
+"""Pool sizes of the batches: small pools save time. A question's pool is the smallest >= N."""
 
 
 class Batch(NamedTuple):
@@ -34,7 +33,6 @@ class Batch(NamedTuple):
     Attributes:
         capacity: rows of the pool.
         sizes: values of N; each question draws one of them.
-        num_questions: number of questions.
     """
 
     capacity: int
@@ -56,13 +54,11 @@ class UpdateFns(NamedTuple):
 
     Attributes:
         strategy: search with the sampling policy, whose params are `LearnerState.actor`.
-        batches: batches of an iteration.
-        init: `key -> (LearnerState, keys [num_iterations])`: the fresh state, and a key of every
-            iteration. Consumes the key.
+        init: `key -> (LearnerState, keys [num_iterations])`, the fresh state; consumes the key.
         draw: `key -> (update key, [Draws of each batch])`; consumes the key of an iteration.
         learn: `(state, played, index, update key) -> (state, Curves of the iteration)`: one update
-            from `played`, which holds `(Episode, Outcome)` of the searches of each batch, in order.
-            The index of the iteration, i32[], sets the weight of the entropy bonus.
+            from `played`, a list of the `(Episode, Outcome)` of each batch. The index of the
+            iteration, i32[], sets the weight of the entropy bonus.
     """
 
     strategy: search.Strategy
@@ -85,7 +81,7 @@ def make_update_fns(
 
     Args:
         config: training configuration; static.
-        features: features that the policy sees of a node.
+        features: features of a node, inputs of the policy.
         reward: reward function of a decision, for `config.reward="paper"`.
     """
     num_features = len(features.names)
@@ -135,11 +131,7 @@ def make_update_fns(
 
 
 def buckets(num_candidates: tuple[int, ...], num_episodes: int) -> tuple[Batch, ...]:
-    """The batches of an iteration.
-
-    A pool is no larger than the largest N of its batch. The questions are divided among the batches
-    in proportion to their numbers of values of N, at least one each.
-    """
+    """The batches of an iteration, with questions in proportion to their numbers of values of N."""
     found: dict[int, tuple[int, ...]] = {}
     for size in num_candidates:
         capacity = next(bucket for bucket in BUCKETS if size <= bucket)

@@ -1,12 +1,11 @@
 """The pure functional core of compute-aware tree search: plan, expand, commit.
 
-Fixed-shape pytrees, one question at a time; `jax.vmap` batches. Nothing here calls a language
-model: `rollout` composes `plan` and `commit` with a simulator in the graph; the host driver of
-`cats_jax` composes them with a real model.
+Pytrees have fixed shapes and hold one question; `jax.vmap` batches them. Nothing here calls a
+language model: `rollout` composes `plan` and `commit` with a simulator in the graph, and the host
+driver of `cats_jax` composes them with a real model.
 
-The names here are those of a search loop. Others are in the module of their subject: the search
-methods in `methods`, CATS in `cats`, the parts of a strategy of one's own in `interface`,
-`aggregations`, `answers`, `ranking` and `children`.
+This package exports the names of a search loop. `methods` has the search methods, `cats` has CATS.
+The parts for a new strategy are in `interface`, `aggregations`, `answers`, `ranking`, `children`.
 """
 
 __distribution__ = "cats-jax"

@@ -1,9 +1,7 @@
-"""Path scores: from the scores of a path's steps to one number on the [0, 1] scale.
+"""Path scores: from the scores of a path's steps to one number in [0, 1].
 
-Every comparison, feature, margin and maximum of a search uses the path score. A product of many
-scores underflows float32 (forty scores of 0.1 are 1e-40), so an aggregation carries two
-functions: `value`, on [0, 1], for features and rewards, and `key`, strictly increasing in the
-exact path score, for comparisons.
+A product of many scores underflows float32 (forty scores of 0.1 are 1e-40). An aggregation
+therefore has two functions: `value` for features and rewards, and `key` for comparisons.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ class Aggregation(NamedTuple):
     """A path score as two pure functions of `(step_scores[*B, T], depth[*B])`.
 
     Attributes:
-        value: path score in [0, 1].
-        key: number that increases strictly with the exact path score; for comparisons, since
-            `value` may underflow.
+        value: path score in [0, 1]; may underflow.
+        key: number that increases strictly with the exact path score.
     """
 
     value: Callable[[jax.Array, jax.Array], jax.Array]
@@ -67,11 +64,7 @@ def product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float
 
 
 def log_product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """Sum of the logarithms of the step scores: the ranking key of `product`, nats.
-
-    A score of 0 counts as the smallest normal float. Two paths with a score of 0 are then ranked
-    by their other steps, and the key is finite.
-    """
+    """Sum of the logarithms of the step scores, nats: the key of `product`, finite at 0, too."""
     smallest = jnp.finfo(step_scores.dtype).tiny
     # The guard is inside the logarithm: an outer one alone leaves NaN gradients at padding.
     guarded = jnp.where(_taken(step_scores, depth), jnp.maximum(step_scores, smallest), 1.0)

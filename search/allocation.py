@@ -15,14 +15,13 @@ def allocate(
 ) -> Int[Array, " N"]:
     """Grant the wanted samples slot by slot, best path first, until none are available.
 
-    The last slot served may get a part of what it wants.
+    The last slot served may get fewer samples than it wants.
 
     Args:
         wanted: samples each slot requests; a negative number counts as 0.
         keys: comparison keys; the slot with the largest key is served first (ties: lower slot).
         valid: slots that may get samples.
-        available: candidates that may still be sampled in this step, see
-            `state.candidates_left`.
+        available: see `state.candidates_left`.
 
     Returns:
         Samples granted to each slot; their sum is at most `available`.

@@ -1,8 +1,4 @@
-"""Answer rules: which finished path gives the answer of a search.
-
-A rule is `(params, finished, context, aggregation) -> row`. `params` are the parameters of the
-strategy's policy, `context` is the search's `Context`. The row is -1 if there is no answer.
-"""
+"""Answer rules: which finished path gives the answer of a search."""
 
 from __future__ import annotations
 
@@ -18,7 +14,9 @@ from .selection import best, majority_vote, weighted_vote
 from .types import Context, Paths
 
 AnswerRule = Callable[[Any, Paths, Context, Aggregation], jax.Array]
-"""`(params, finished, context, aggregation) -> i32[]`, a row of `finished` or -1 for no answer."""
+"""`(params, finished, context, aggregation) -> i32[]`, a row of `finished` or -1 for no answer.
+
+`params` are the parameters of the strategy's policy; `context` is the search's `Context`."""
 
 
 def answer_best(

@@ -1,16 +1,15 @@
-"""From raw PRM scores to probabilities: how much to trust this PRM, the siblings and the policy.
+"""From raw PRM scores to probabilities, with the help of the siblings and of the policy.
 
-PRMs differ in what a score of .7 means and in whether they can tell siblings apart. A logistic
-model per PRM, fitted on training questions (`cats-jax calibrate`), puts all scores on one scale:
+PRMs differ in the meaning of a score and in how well they separate siblings. A logistic model per
+PRM, fitted on training questions (`cats-jax calibrate`), puts all scores on one scale:
 
     P(step right | its parent is right)
         = sigmoid(intercept + slope * logit(s) + agreement * e + likelihood * logit(p))
 
 `s` is the PRM's score of the step. `e` are the log-odds of the step's text among its siblings,
 log((m + 1/2) / (n - m + 1/2)) for m of n children (the empirical logit; Haldane 1956). `p` is the
-step's probability under the policy at temperature 1, which is what the siblings' votes estimate.
-For a PRM that cannot rank steps the slope is near 0, and only votes or likelihood count. For a step
-that the PRM has not scored,
+step's probability under the policy at temperature 1, which the siblings' votes estimate. A PRM that
+cannot rank steps has a slope near 0. For a step that the PRM has not scored,
 
     P(step right | its parent is right)
         = sigmoid(unscored_intercept + unscored_likelihood * logit(p))
@@ -28,8 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .types import Calibration, Paths
 
 MIN_SCORE = 1e-2
-"""Scores are clipped to [.01, .99] before the logit. On the embedded world the likelihood is
-highest at about this value."""
+"""Scores are clipped to [.01, .99] before the logit, about the best fit on the embedded world."""
 
 MIN_PROBABILITY = 1e-6
 """A step's probability under the policy is clipped to [1e-6, 1 - 1e-6] before the logit."""
@@ -48,9 +46,7 @@ def calibrated_score(
         score: raw PRM score of the step, in [0, 1].
         same_text: m >= 1, number of the parent's children with the step's text, the step included.
         num_siblings: n >= m, number of the parent's children, the step included.
-        log_prob: log-probability of the step under the policy, nats; NaN where it is not known,
-            which counts as a probability of 1/2.
-        calibration: calibration of the PRM.
+        log_prob: of the step under the policy, nats; NaN: unknown, counts as a probability of 1/2.
     """
     clipped = jnp.clip(score, MIN_SCORE, 1.0 - MIN_SCORE)
     logit = jnp.log(clipped) - jnp.log1p(-clipped)
@@ -70,7 +66,6 @@ def unscored_probability(
 
     Args:
         log_prob: as for `calibrated_score`.
-        calibration: calibration of the PRM.
     """
     return jax.nn.sigmoid(
         calibration.unscored_intercept + calibration.unscored_likelihood * likelihood_odds(log_prob)
@@ -85,15 +80,13 @@ def likelihood_odds(log_prob: Float[Array, "*B"]) -> Float[Array, "*B"]:
 
 
 def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
-    """The pool with the newest step's score of every valid row calibrated.
+    """The pool, in which the newest step of every valid row has a calibrated score.
 
-    A row without a PRM score takes the score of a sibling with the same text, if one is scored, and
-    then counts as read. If the PRM has scored any sibling, it has read their common path.
+    A row without a PRM score takes the score of a scored sibling with the same text, and then
+    counts as read. If the PRM has scored any sibling, it has read their common path.
 
     Args:
-        pool: children of one step, with raw newest scores; `text` is equal for equal texts
-            under one parent.
-        calibration: calibration of the PRM.
+        pool: children of one step, with raw newest scores.
     """
     same_text, num_siblings = sibling_counts(pool.parent, pool.text, pool.valid)
     newest = (
@@ -122,10 +115,9 @@ def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
 def _scores_of_equal_texts(
     pool: Paths, score: Float[Array, " N"]
 ) -> tuple[Float[Array, " N"], Bool[Array, " N"], Bool[Array, " N"]]:
-    """The best score among a row's siblings of the same text, itself included.
+    """Per row: a score, whether its text has a score, and whether any sibling has one.
 
-    Also returns whether any of these has a score, and whether any sibling has one. The newest step
-    of a row has a score if nothing behind it is unread.
+    A row has a score if `unread` is 0. Others take the best score of siblings with their text.
     """
     parent, text, scored, score = lax.optimization_barrier(
         (pool.parent, pool.text, pool.valid & (pool.unread == 0), score)
@@ -140,10 +132,7 @@ def _scores_of_equal_texts(
 def sibling_counts(
     parent: Int[Array, " N"], text: Int[Array, " N"], valid: Bool[Array, " N"]
 ) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
-    """Counts per valid row: siblings with the row's text, and all siblings; the row is included.
-
-    Both counts are 0 for rows that are not valid.
-    """
+    """Per valid row, itself included: siblings with its text, and all siblings; 0 for others."""
     # Without the barrier XLA computes a row's inputs anew for each of its pairs.
     parent, text, valid = lax.optimization_barrier((parent, text, valid))
     sibling = (parent[None, :] == parent[:, None]) & valid[None, :] & valid[:, None]

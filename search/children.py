@@ -1,4 +1,4 @@
-"""The rows of an expansion: their parents, and which of them the PRM scores."""
+"""The rows of an expansion: their parents, the PRM's rows, and expansions built on the host."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from .types import Expansion, Request
 def children_of(
     num_samples: Int[Array, " S"], capacity: int
 ) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
-    """The parent slot of each row of an expansion, for any expand function.
-
-    Each slot in turn has `num_samples` consecutive rows; padding follows.
+    """The parent slot of each row of an expansion: `num_samples` rows per slot, then padding.
 
     Args:
         num_samples: children granted to each frontier slot, >= 0; their sum is at most `capacity`.
@@ -83,16 +81,15 @@ def padded_expansion(
 
     Args:
         capacity: rows of the expansion, N >= C.
-        parent: frontier slot of each child, ascending, [C]; each slot as often as the request asks.
+        parent: frontier slot of each child, ascending, [C]; each slot as often as requested.
         embedding: pytree of arrays [C, ...].
         score, done, answer, valid, text, log_prob, num_tokens: fields of `Expansion`, each [C] or
             one value for all children. By default no two texts are equal.
-        certainty: the same, for strategies that read it; None for others.
-        vector: f32[C, D], for strategies that read it; None for others.
+        certainty: the same; None for strategies that do not read it.
+        vector: f32[C, D]; None for strategies that do not read it.
 
     Raises:
-        ValueError: more children than rows, parents that do not ascend, or a field of another
-            length; the message names the field.
+        ValueError: more children than rows, unordered parents, or a field of another length.
     """
     parents = np.asarray(parent, dtype=np.int32)
     count = len(parents)

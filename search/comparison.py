@@ -1,9 +1,8 @@
-"""Comparisons of finished answers: the fact that a strategy needs a language model at its end.
+"""Comparisons of finished answers by a language model, the judge.
 
-A strategy with `Strategy.comparison` lets a language model, the judge, read several finished
-answers at once and choose one. The bridge to the models writes the prompts and reads the choices,
-once, after the last tick of a search. The core is not changed by it: a simulator and a step bank
-have no texts, and `Strategy.answer` gives the answer there.
+With `Strategy.comparison`, the judge reads several finished answers at once and chooses one. The
+bridge to the models writes the prompts and reads the choices after the last tick of a search. A
+simulator and a step bank have no texts: there `Strategy.answer` gives the answer.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from dataclasses import dataclass
 RULES = ("tournament", "borda")
 """How the choices of the judge give one answer.
 
-"tournament": the answers are divided into windows, and the judge chooses one answer of each; the
-chosen ones are divided again, until one is left. "borda": the judge compares every pair of answers
-in both orders, and the Enhanced Borda Count of LLaMA-Berry (arXiv:2410.02884) gives the best one.
-"""
+"tournament": the answers are divided into windows, and the judge chooses one answer of each. The
+chosen answers are divided again, until one is left. "borda": the judge compares every pair in both
+orders, and the Enhanced Borda Count of LLaMA-Berry (arXiv:2410.02884) gives the best answer."""
 
 JUDGES = ("policy", "prm")
-"""Who compares: the policy, or the PRM of the search, which must be a language model as judge."""
+"""The model that compares: the policy, or a PRM that is a language model as judge."""
 
 PAIR = 2
 """Smallest number of answers of a comparison."""
@@ -32,13 +30,13 @@ class Comparison:
     Attributes:
         prompt: prompt of a comparison, a name or a .yaml file, which the host reads.
         rule: one of `RULES`.
-        window: most answers in one prompt, >= 2; None: all. "borda" compares pairs, whatever it is.
+        window: most answers in one prompt, >= 2; None: all. No effect with "borda".
         repeats: whether equal texts are shown as often as they were sampled. False: once.
         temperature: of the judge, >= 0; 0 is greedy.
-        judge: one of `JUDGES`. With "prm" the strategy states `uses_scores`, so that it gets a PRM.
-        scores: whether the judge also compares each answer with all earlier ones, in both orders,
-            when it is finished. The PRM score of an answer is then the quantile of its rank by the
-            Enhanced Borda Count, in [0, 1]. Only with "borda".
+        judge: one of `JUDGES`. "prm" needs `Strategy.uses_scores`.
+        scores: whether the judge also compares each new answer with all earlier ones, in both
+            orders. The PRM score of an answer is then the quantile of its rank by the Enhanced
+            Borda Count, in [0, 1]. Only with "borda".
 
     Raises:
         ValueError: a value is out of range or unknown.

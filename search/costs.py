@@ -23,9 +23,9 @@ class TickTokens(NamedTuple):
 def tick_tokens(tick: Tick) -> TickTokens:
     """Tokens that the policy samples and the PRM reads in a tick.
 
-    A greedy child of a node that already has one is a copy and costs the policy nothing. The PRM
+    A greedy child of a node that already has a child is a copy and costs no policy tokens. The PRM
     reads each text below a node once, after the unread part of the node's path. Equal texts below
-    different nodes are counted for each of them. PRM tokens are counted in tokens of the policy.
+    different nodes count separately. PRM tokens are counted in tokens of the policy.
     """
     before, request, expansion = tick.before, tick.plan.request, tick.expansion
     pool, parent = before.pool, expansion.parent

@@ -1,7 +1,4 @@
-"""Checks of the contract that every expand function must keep.
-
-The checks look at values, so they run outside `jit`, in tests.
-"""
+"""Checks of the contract of expand functions. They read values, so they run outside `jit`."""
 
 from __future__ import annotations
 
@@ -31,20 +28,16 @@ def check_expand_fn(
 ) -> None:
     """Call an expand function with requests of many kinds and check every expansion.
 
-    The first request is empty. Then follow steps from the root until `max_depth - 1`, each from the
-    children of the step before. They vary the sampling parameters (greedy among them) and the
-    number of samples per slot, with slots without samples and a full expansion. The last request is
-    a step to the end.
+    The first request is empty. The others take `max_depth` steps from the root, once per sampling
+    setting (one is greedy); the first step fills the expansion, the last one runs to the end.
 
     Args:
-        expand_fn: function to check.
         params: first argument of `expand_fn`.
         root: embedding of a question, without the leading `[N]`.
         capacity: rows of the expansions, and most samples of a request.
-        max_depth: number of steps, >= 1; the last one is a step to the end.
+        max_depth: number of steps, >= 1.
         num_slots: frontier slots of the requests, >= 1.
-        seed: random seed of the requests and of the keys.
-        uses_scores: whether the requests include PRM scores; if not, all scores must be 0.
+        uses_scores: whether the function gives PRM scores; if not, all scores must be 0.
 
     Raises:
         AssertionError: a rule is broken; the message says which.

@@ -1,4 +1,4 @@
-"""A search method as a `Strategy`, which plugs into the one loop, and its building blocks."""
+"""`Strategy`, the form of every search method, and its building blocks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def share_of_candidates(expansion: int) -> Callable[[Any], Any]:
 
 
 def path_length(num_candidates: Any, max_depth: Any) -> Any:
-    """The number of steps of methods that grow all their paths together: `max_depth`."""
+    """The number of steps of methods that grow all paths together: `max_depth`."""
     del num_candidates
     return max_depth
 
@@ -95,28 +95,23 @@ def keep_children(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
 class Strategy:
     """A search method: pure functions and constants, static under `jit`.
 
-    Only `name` and `plan` are required; most methods add a width, a path score and an answer rule.
-    Build strategies in a cached factory (`search.beam(expansion=4)`): equal arguments then give the
-    same object, so that nothing recompiles. `search.check_strategy` checks a value against the
-    contract below.
+    Only `name` and `plan` are required. Build strategies in a cached factory
+    (`search.beam(expansion=4)`): equal arguments then give the same object, so that nothing
+    recompiles. `search.check_strategy` checks a value against the contract below.
 
     Attributes:
-        name: short name for error messages. Tables and result keys of a recipe's run use the
-            strategy's label in the recipe.
+        name: short name for error messages. Results of a recipe use its label of the strategy.
         plan: `(params, key, state) -> (Request, M)`, each tick: the request of every frontier node,
             before contention, and the new memory. `params` are those of the method's policy, `()`
             without one; `key` is consumed. Build the request with `search.request`.
         width: `N -> K`, the number of paths kept; works on ints and on traced arrays.
         aggregation: from step scores to the path score that ranks paths.
-        calibrated: replace raw step scores by P(step right), see `search.calibration`, wherever
-            the strategy sees them.
+        calibrated: the strategy gets P(step right) as step scores, see `search.calibration`.
         keep: `state -> (paths, marked, M)` at the end of a step: the marked rows compete by path
-            score for the free places. `marked` has a bool for each row of `paths`, which is usually
-            `state.pool`, the children of the step; a method that keeps nodes in its memory returns
-            those instead.
-        keep_finished: `state -> Paths` at the end of a step, before `keep`: the finished paths with
-            which the search continues, in the rows of `state.finished`, without gaps. None: all
-            stay.
+            score for the free places. `marked` has a bool for each row of `paths`. `paths` is
+            usually `state.pool`; a method may also return nodes of its memory.
+        keep_finished: `state -> Paths` at the end of a step, before `keep`: the finished paths that
+            stay, in the rows of `state.finished`, without gaps. None: all stay.
         answer: rule that chooses among finished paths, see `search.answers`.
         init_memory: `state -> M`, the method's own pytree. Its structure, shapes and dtypes stay.
         report: `(state, plan) -> pytree`, each tick, before a step ends: the method's report to a
@@ -126,39 +121,34 @@ class Strategy:
             children of phase 0.
         base: `state -> (Request, M)`, the plan of phase 0 of methods with several phases. It takes
             neither params nor a key, so that a program for phase 0 holds no policy. None: `plan`.
-        quiet_ends_step: after a phase other than 0 in which nothing is sampled, the later phases of
-            the step sample nothing, report nothing and leave the memory as it is. The host then
-            ends the step at once.
+        quiet_ends_step: after a phase other than 0 that samples nothing, the later phases of the
+            step sample nothing, report nothing and keep the memory. The host then ends the step.
         num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
             and on traced arrays. More than `max_depth` for methods that grow path after path.
         sampling: all settings that requests may use. A step bank must have recorded them.
         uses_scores: False: the PRM is never called, and all scores are 0, unless `comparison` has
-            `scores`. A method that needs scores of some nodes only
-            marks them in `Request.scored` and `Request.score_ends`.
+            `scores`. To score only some nodes, set `Request.scored` and `Request.score_ends`.
         needs_step_scores: whether the method reads scores of unfinished paths. False: it reads only
-            the score of the newest step of finished paths, so that `scoring_ends` may leave out all
-            others. No effect without `uses_scores`.
-        keeps_all_paths: every path gets a child at every tick and none is ever dropped, so that
-            the paths of a smaller N are among those of a larger one, whatever the PRM.
+            those of the newest steps of finished paths, see `scoring_ends`.
+        keeps_all_paths: every path gets a child at every tick and none is dropped. The paths of a
+            smaller N are then among those of a larger one, whatever the PRM.
         ignores_num_candidates: one deterministic path; neither N nor the seed changes it.
         weights_paths: the answer depends on `Paths.weight`, on how often a finished path occurs in
             the state, on the certainty of paths, or on step scores that `keep` has changed. Stored
             trees hold none of these, so that a search cannot be answered again from them.
         needs_calibration: the method reads `state.context.calibration`.
-        needs_log_probs: the method reads `Paths.log_prob`; a search with a policy that does not
-            report log-probabilities then fails with this reason.
+        needs_log_probs: the method reads `Paths.log_prob`; it fails with a policy that has none.
         needs_vectors: the method reads `Paths.vector`, see `search.vectors`. A policy that reports
             no vectors is refused before the search. False: paths have no vectors.
         rewriting: how the policy rewrites a finished answer: a name or a .yaml file of prompts,
             which the host reads, see `cats_jax.specs.rewriting`. The method may then put finished
             paths into the frontier again, with `done` False and depth 0. A child of such a path is
-            a rewrite: a whole answer that begins anew. Its request must have `to_end`. None: the
-            method samples no children of finished paths. A simulator and a step bank have no
-            rewrites.
-        certainty: what the method reads as `Paths.certainty`. A policy that does not report it is
-            refused before the search. None: nothing, and paths have no certainty.
-        comparison: how a language model chooses the answer of the search among the finished ones,
-            after its last tick. The host asks it, see `cats_jax.live.comparisons`. `answer` gives
+            a rewrite, a new whole answer, and its request must have `to_end`. None: the method
+            samples no children of finished paths. A simulator and a step bank have no rewrites.
+        certainty: definition of `Paths.certainty`. A policy that does not report it is refused
+            before the search. None: paths have no certainty.
+        comparison: how a language model chooses the answer among the finished ones, after the last
+            tick of the search. The host calls it, see `cats_jax.live.comparisons`. `answer` gives
             the answer where nothing is compared: if a limit on tokens or seconds ends the search,
             and with a simulator or a step bank. None: `answer` alone chooses.
         config: settings of the method, for callers; the core does not read them.
@@ -211,9 +201,7 @@ class Strategy:
 
 @functools.cache
 def scoring_ends(strategy: Strategy) -> Strategy:
-    """The strategy, with PRM scores requested only for children that end their answers.
-
-    For outcome models, which read finished answers only. Equal arguments give the same object.
+    """The strategy, with PRM scores requested only for children that end: for outcome models.
 
     Raises:
         ValueError: the strategy needs scores of unfinished paths.
@@ -246,15 +234,15 @@ def request(
     scored: Bool[Array, " N"] | Bool[Array, ""] | bool = True,
     score_ends: Bool[Array, " N"] | Bool[Array, ""] | bool = False,
 ) -> Request:
-    """The request of a tick in which all nodes sample the same way.
+    """The request of a tick, with one sampling setting for all nodes.
 
-    Use `.replace(temperature=...)` for parameters that differ from node to node.
+    Use `.replace(temperature=...)` for parameters that differ between nodes.
 
     Args:
         state: before the tick.
-        num_samples: children each frontier slot wants; contention may grant fewer. A negative
+        num_samples: children that each frontier slot wants; contention may grant fewer. A negative
             number counts as 0, and rows of slots without a path are ignored.
-        sampling: parameters of all nodes.
+        sampling: sampling parameters of all nodes.
         scored: whether the PRM scores the children.
         score_ends: whether the PRM scores children that end their answers, where `scored` is False.
 

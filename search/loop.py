@@ -28,8 +28,7 @@ class Task(NamedTuple):
         context: sparsity and calibration of the PRM; the caller sets the price.
         max_depth: i32[]; most steps of a path.
         right_answer: i32[]; class of the right answer, for graders and oracles only.
-        prompt_tokens: i32[]; tokens of the question that the PRM reads, once, before its first
-            step.
+        prompt_tokens: i32[]; tokens of the question that the PRM reads before its first step.
     """
 
     params: Any
@@ -46,8 +45,8 @@ class Environment(NamedTuple):
     Attributes:
         reset: `(tables, key) -> Task`, a random question; consumes the key.
         expand: `capacity -> ExpandFn`; the expansions have `capacity` rows.
-        axes: `jax.vmap` axes of `Task.params` in a batch of tasks: None for big tables that all
-            tasks share, which are then not copied; 0 for the rest.
+        axes: `jax.vmap` axes of `Task.params` in a batch of tasks: None for tables that all tasks
+            share (they are not copied); 0 for the rest.
     """
 
     reset: Callable[[Any, jax.Array], Task]
@@ -66,7 +65,7 @@ class Environment(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """The states before and after one tick, its plan, its expansion and its output."""
+    """One tick of a search, with the states before and after it."""
 
     before: SearchState
     plan: Plan
@@ -76,7 +75,7 @@ class Tick(NamedTuple):
 
 
 class Recorder(NamedTuple):
-    """A pair of pure functions that records something of every tick of a search.
+    """A pair of pure functions that records every tick of a search.
 
     Attributes:
         init: `state -> memory`, called before the first tick.
@@ -106,7 +105,7 @@ def rollout(
     Args:
         params: parameters of the strategy's policy; `()` without one.
         expand_params: parameters of `expand_fn`, such as `Task.params`.
-        key: PRNG key; consumed. Tick t uses `tick_keys(key, t)`, as the host driver does.
+        key: PRNG key; consumed. Tick t uses `tick_keys(key, t)`, also in the host driver.
         state: state from `search.init`; its capacities bound the number of ticks.
         strategy: search strategy; static.
         expand_fn: expand function, such as `search.simulation.simulator(16)`; static.
@@ -114,8 +113,7 @@ def rollout(
 
     Returns:
         The final state, and the stacked records of all ticks: `num_phases` ticks for each of
-        `strategy.num_steps(N, T)` steps, where N and T are the capacities. A tick after the end of
-        the search leaves the state as it is.
+        `strategy.num_steps(N, T)` steps, where N and T are the capacities.
     """
 
     def one_tick(carry: tuple[SearchState, Any], index: jax.Array) -> Any:
@@ -144,22 +142,18 @@ def play(
 ) -> tuple[SearchState, Any]:
     """Run a batch of searches to their ends: `rollout` of each, as one program.
 
-    All searches are in the same phase at every tick. The program of phase 0 therefore contains no
-    policy, and a step costs nothing once all searches have ended.
+    All searches are in the same phase at every tick, so the program of phase 0 contains no policy.
 
     Args:
         params: parameters of the strategy's policy, shared by all searches; `()` without one.
         expand_params: parameters of `expand_fn` for B searches, such as `Task.params` of a batch.
         keys: PRNG keys [B], one per search; consumed.
-        states: states of B searches, leaves `[B, ...]`, each between two steps; usually from
-            `jax.vmap` of `search.init`.
+        states: states of B searches between two steps, `[B, ...]`, as from a vmap of `search.init`.
         strategy: search strategy; static.
         expand_fn: expand function; static.
-        expand_axes: `jax.vmap` axes of `expand_params`, None for leaves that the searches share;
-            static.
-        recorder: what to record of each tick; static. Ticks are skipped once all searches have
-            ended, and their records are zeros (False). The records must therefore not depend on
-            the state of a search that has ended.
+        expand_axes: `jax.vmap` axes of `expand_params`, None for shared leaves; static.
+        recorder: what to record of each tick; static. Once all searches have ended, ticks are
+            skipped and their records are zeros: records must not depend on an ended search.
 
     Returns:
         The final states, and the records stacked `[steps, num_phases, B, ...]`.
@@ -189,7 +183,7 @@ def _make_step(
     expand_axes: Any,
     recorder: Recorder,
 ) -> Callable[[tuple[SearchState, Any], jax.Array], tuple[Any, Any]]:
-    """All ticks of a reasoning step of a batch; the arguments are those of `play`.
+    """All ticks of a step of a batch; the arguments are those of `play`.
 
     Returns:
         `((states, memories), step) -> ((states, memories), records)`.
@@ -257,6 +251,6 @@ def tick_keys(key: jax.Array, tick: jax.Array | int) -> tuple[jax.Array, jax.Arr
 
 
 def num_steps(state: SearchState, strategy: Strategy) -> int:
-    """Most reasoning steps of a search, or of a batch of searches, with this state's capacities."""
+    """Most steps of a search, or of a batch of searches, with this state's capacities."""
     capacity, depth_capacity = state.pool.step_scores.shape[-2:]
     return strategy.num_steps(capacity, depth_capacity)

@@ -90,6 +90,6 @@ DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
         "search.methods.learned_stopping(stopper) with a stopper",
     },
 )
-"""Name -> strategy with default settings; the factories of the same names take options. "cats",
-"cats_rule" and "learned_stopping" need parameters: looking one up raises a KeyError that says what
-to call."""
+"""Name -> strategy with default settings; the factories of the same names take options.
+
+"cats", "cats_rule" and "learned_stopping" need parameters: their KeyError names the call."""

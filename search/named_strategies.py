@@ -1,4 +1,4 @@
-"""The mapping of strategies by name; for names that need parameters it says what to call."""
+"""The mapping of strategies by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .interface import Strategy
 
 
 class UnknownStrategyError(KeyError):
-    """An unknown strategy name; the message says what to call or lists the known names."""
+    """An unknown strategy name; the message names a call or lists the known names."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -18,7 +18,7 @@ class NamedStrategies(Mapping[str, Strategy]):
     """Strategies with default settings by name.
 
     Args:
-        known: the strategies.
+        known: name -> strategy.
         elsewhere: name -> call that makes the strategy, for strategies without default settings.
     """
 

@@ -1,4 +1,4 @@
-"""Ranks within segments, and the ways a search drops paths: retain, prune and equal siblings."""
+"""Ranks within segments, and the marks of the paths that a search keeps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def segment_ranks(
 ) -> Int[Array, " N"]:
     """Rank of each valid row among the valid rows of its segment: 0 is the best.
 
-    Higher scores come first; ties go to the lower row. Rows that are not valid get N. All pairs
-    are compared: for N <= 256 that is faster than sorting on a CPU, and needs no sort on a GPU.
+    Ties go to the lower row. Rows that are not valid get N. All pairs are compared: for N <= 256
+    this is faster than a sort on a CPU, and needs no sort on a GPU.
     """
     # Without the barrier XLA computes a row's inputs anew for each of its pairs.
     scores, segments, valid = lax.optimization_barrier((scores, segments, valid))
@@ -37,9 +37,8 @@ def segment_ranks(
 def reduce_rows(reduce: Callable[..., jax.Array], matrix: Shaped[Array, "N M"]) -> Array:
     """`reduce(matrix, axis=1)`, for `jnp.sum` or `jnp.prod` of a matrix of pairs.
 
-    XLA's CPU compiler fuses a reduction with its input only up to 32 numbers; otherwise it writes
-    the whole matrix out first. Longer rows are therefore reduced in two stages, with a barrier that
-    keeps XLA from making them one again.
+    XLA's CPU compiler fuses a reduction with its input only up to 32 numbers; otherwise it first
+    writes the whole matrix. Longer rows are therefore reduced in two stages, with a barrier.
     """
     columns = matrix.shape[1]
     if columns <= _FUSED or columns % _FUSED:
@@ -68,12 +67,12 @@ def prune_all(
 
     Args:
         state: at the end of a step.
-        aggregation: path score by which they are ranked.
+        aggregation: path score that ranks paths.
         takes_part: finished paths that are ranked.
-        num_kept: from the number of ranked paths to the number that is marked.
+        num_kept: from the number of ranked paths to the number of marked ones.
 
     Returns:
-        The finished paths and the children that are marked.
+        The marks of the finished paths and of the children.
     """
     finished, pool = state.finished, state.pool
     ranked = jnp.concatenate([finished.valid & takes_part, pool.valid])
@@ -92,7 +91,7 @@ def prune(
 
 
 def first_of_equal(pool: Paths) -> Bool[Array, " N"]:
-    """Mark the first valid row of each parent, text and end: equal siblings count once."""
+    """Mark the first valid row among siblings with equal text and equal `done`."""
     columns = lax.optimization_barrier((pool.parent, pool.text, pool.done))
     rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
     earlier = pool.valid[None, :] & (rows[:, None] > rows[None, :])

@@ -1,12 +1,10 @@
 """Resampling: the number of copies of each particle, in proportion to its weight.
 
-A scheme is `(key, mass, total) -> copies`. `mass` is f[M], >= 0, with a positive sum; `copies` is
+A scheme is `(key, mass, total) -> copies`. `mass` is f[M], >= 0, with a positive sum. `copies` is
 i32[M], sums to `total`, and has the expected value `total * mass / sum(mass)`; a row of mass 0 gets
-no copy. `total` is at most M, and traced. The i-th uniform number depends only on `key` and i, so
-that padding does not change it.
+no copy. `total` is at most M, and traced. The i-th uniform number depends only on `key` and i.
 
-The schemes are compared in Douc, Cappé & Moulines: "Comparison of Resampling Schemes for Particle
-Filtering" (2005).
+Source: Douc, Cappé & Moulines, "Comparison of Resampling Schemes for Particle Filtering" (2005).
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def rows_at(uniform: Float[Array, "*B"], mass: Float[Array, " M"]) -> Int[Array,
 
 
 def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
-    """Round each expected number down or up, all by one uniform offset."""
+    """Round each expected number down or up, with one uniform offset for all."""
     cumulative = jnp.cumsum(mass)
     shares = cumulative / cumulative[-1]
     offset = jax.random.uniform(key, (), mass.dtype)
@@ -69,14 +67,14 @@ def residual(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) ->
 
 
 def drawn(paths: Paths, copies: Int[Array, " S"]) -> Paths:
-    """Each path as often as `copies` says, in the order of the rows; there are S at most."""
+    """`copies` of each path, in the order of the rows; at most S in all."""
     rows = jnp.arange(copies.shape[0], dtype=jnp.int32)
     repeated = jnp.repeat(rows, copies, total_repeat_length=rows.shape[0])
     return take(paths, repeated).replace(valid=rows < jnp.sum(copies))
 
 
 def or_equal(log_weights: Float[Array, " N"]) -> Float[Array, " N"]:
-    """The log-weights; equal ones if there is no particle, as after the end of a search."""
+    """The log-weights; zeros if there is no particle, as after the end of a search."""
     return jnp.where(jnp.isfinite(jnp.max(log_weights)), log_weights, 0.0)
 
 

@@ -1,8 +1,4 @@
-"""The final answer: which of the finished paths gives the answer of the search.
-
-Each function returns the row of the chosen path, or -1 when no valid row has an answer. Votes
-are over classes of equal answers, never over strings.
-"""
+"""Choices of one path: each function returns its row, or -1 if no valid row has an answer."""
 
 from __future__ import annotations
 
@@ -25,10 +21,7 @@ def majority_vote(answer: Int[Array, " N"], valid: Bool[Array, " N"]) -> Int[Arr
 def weighted_vote(
     weights: Float[Array, " N"], answer: Int[Array, " N"], valid: Bool[Array, " N"]
 ) -> Int[Array, ""]:
-    """The first path with the answer of the largest sum of weights (ties: the first answer).
-
-    Weights are >= 0, usually path scores.
-    """
+    """The first path with the answer of the largest sum of weights >= 0 (ties: first answer)."""
     voter = valid & (answer >= 0)
     same = voter[None, :] & (answer[None, :] == answer[:, None])
     votes = jnp.sum(jnp.where(same, weights[None, :], 0.0), axis=1)

@@ -1,8 +1,4 @@
-"""Checks of the shapes and dtypes that strategies and expand functions give to a tick.
-
-The checks run while the tick is traced; they cost nothing in the compiled program. The checks of
-values are in `expand_contract`.
-"""
+"""Checks of shapes and dtypes, which run while a tick is traced and cost nothing after it."""
 
 from __future__ import annotations
 
@@ -66,9 +62,7 @@ def check_request(request: Request, embedding: Any, num_slots: int) -> None:
     """Check the request that a strategy planned.
 
     Args:
-        request: request returned by the strategy's `plan` or `base`.
         embedding: embedding of the frontier, E[N, ...].
-        num_slots: number of frontier slots.
 
     Raises:
         AssertionError: a field has another shape or dtype; the message names it.
@@ -87,12 +81,10 @@ def check_memory(memory: Any, before: Any) -> None:
 
 
 def check_expansion_shapes(expansion: Expansion, embedding: Any, num_rows: int) -> None:
-    """Check the fields of an expansion, and its embedding against that of the paths.
+    """Check the shapes and dtypes of an expansion.
 
     Args:
-        expansion: result of an expand function.
-        embedding: embedding of the paths, E[N, ...]; that of the expansion has the same trailing
-            shapes.
+        embedding: embedding of the paths, E[N, ...], with the trailing shapes of the expansion's.
         num_rows: number of rows the expansion must have.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The beginning and the end of a search, and how rows move between its arrays."""
+"""The start and the end of a search, and moves of rows between its arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CAPACITIES = (4, 16, 64, MAX_CANDIDATES)
 def capacity_for(size: int) -> int:
     """The smallest of the capacities 4, 16, 64 and 256 with at least `size` rows.
 
-    Searches whose sizes share a capacity share a compiled program.
+    Searches of one capacity share a compiled program.
 
     Args:
         size: N or K, in 1..MAX_CANDIDATES.
@@ -49,8 +49,7 @@ def init(
         strategy: strategy of the search, which sets the default width and the memory.
         num_candidates: N in 1..capacity, cap on the candidates of one step; may be traced.
         max_depth: most steps of a path, in 1..depth_capacity; may be traced.
-        width: K in 1..N, cap on finished + frontier; default `strategy.width(num_candidates)`;
-            may be traced.
+        width: K in 1..N, cap on finished + frontier; default `strategy.width(N)`; may be traced.
         budget: cap on all candidates; default `num_candidates * max_depth`.
         context: price, sparsity and calibration; numbers or f32[] arrays, may be traced.
         capacity: rows of the pool, static; a small one saves time, see `capacity_for`.
@@ -96,10 +95,9 @@ def init(
 
 
 def is_terminal(state: SearchState) -> Bool[Array, ""]:
-    """Whether the search has ended. A search ends only between two steps (phase 0).
+    """Whether the search has ended, which it does only between two steps (phase 0).
 
-    It has ended if |finished| >= K, the frontier is empty, the budget is spent, or all steps are
-    done.
+    It has ended if |finished| >= K, the frontier is empty, or the budget or the steps are spent.
     """
     ended = (
         (count(state.finished) >= state.width)
@@ -131,11 +129,8 @@ def empty_paths(
     """Padding: `capacity` rows that are not valid.
 
     Args:
-        capacity: number of rows.
         depth_capacity: `T`.
         root: gives the structure of the embedding.
-        certain: whether paths have a certainty.
-        with_vectors: whether paths have a vector.
     """
     return Paths(
         valid=jnp.zeros((capacity,), bool),
@@ -159,7 +154,7 @@ def empty_paths(
 
 
 def blank_like(paths: Paths, capacity: int | None = None) -> Paths:
-    """Padding with the fields of `paths`: `capacity` rows, or as many, that are not valid."""
+    """Padding with the fields of `paths`: `capacity` rows that are not valid; None: as many."""
     rows, depth_capacity = paths.step_scores.shape
     return empty_paths(
         rows if capacity is None else capacity,
@@ -176,10 +171,7 @@ def question_of(state: SearchState) -> Paths:
 
 
 def growing(state: SearchState) -> Bool[Array, " N"]:
-    """The children of the step whose paths may grow further.
-
-    A path may be unfinished although its last step was to end the answer.
-    """
+    """The children of the step that may grow. An unfinished path of largest depth may not."""
     pool = state.pool
     return pool.valid & ~pool.done & (pool.depth < state.max_depth)
 
@@ -187,17 +179,14 @@ def growing(state: SearchState) -> Bool[Array, " N"]:
 def with_newest_scores(
     paths: Paths, marked: Bool[Array, " N"], scores: Float[Array, " N"]
 ) -> Paths:
-    """The paths with a new score for the newest step of each marked row; each has a step."""
+    """The paths with a new score for the newest step of each marked row; these rows have steps."""
     positions = jnp.arange(paths.step_scores.shape[1], dtype=jnp.int32)
     newest = marked[:, None] & (positions[None, :] == paths.depth[:, None] - 1)
     return paths.replace(step_scores=jnp.where(newest, scores[:, None], paths.step_scores))
 
 
 def compact(paths: Paths, marked: Bool[Array, " N"], into: Paths) -> Paths:
-    """Append the marked rows of `paths`, in row order, behind the valid rows of `into`.
-
-    Rows beyond the capacity of `into` are dropped, so callers mark at most as many as fit.
-    """
+    """Append the marked rows of `paths` to the valid rows of `into`; what does not fit is lost."""
     source, is_new = pack(marked, into.valid.shape[0], count(into))
     return where_rows(is_new, take(paths, source), into)
 
@@ -256,7 +245,7 @@ def _with_question(paths: Paths, root: Any) -> Paths:
 
 
 def _check_limits(num_candidates: Any, width: Any, budget: Any) -> None:
-    """Check those that are concrete."""
+    """Check the values that are not traced."""
     if isinstance(width, int) and isinstance(num_candidates, int) and width > num_candidates:
         raise ValueError(f"width must be at most num_candidates: {width} > {num_candidates}")
     if isinstance(budget, int) and budget < 0:

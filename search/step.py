@@ -1,9 +1,8 @@
 """One tick of a search: `plan`, an expansion, `commit`.
 
-`plan` returns a request for children; the language model and the PRM, or a simulator, answer it
-with an expansion; `commit` adds the expansion to the state. Only the expansion may be impure.
-`plan` and `commit` are pure, jitted by the caller, and the same on the host (around a bridge) and
-in the graph (around a simulator).
+`plan` returns a request for children. The language model and the PRM, or a simulator, return an
+expansion. `commit` adds it to the state. `plan` and `commit` are pure, and the caller jits them;
+they are the same on the host (around a bridge) and in the graph (around a simulator).
 """
 
 from __future__ import annotations
@@ -52,12 +51,11 @@ def plan(
         state: state before the tick. After the end of the search the request is empty.
         strategy: search strategy; static.
         base_phase: promise that all searches of a batch which have not ended are in phase 0 (True)
-            or in a later phase (False); None: no promise; static. Under `vmap`, the plans of both
-            kinds of phase are computed; the promise removes one of them from the program.
+            or in a later phase (False); None: no promise; static. Without a promise, `vmap`
+            computes the plans of both kinds of phase.
 
     Raises:
-        AssertionError: the strategy's request or memory has a wrong shape or dtype; the message
-            names the field.
+        AssertionError: the strategy's request or memory has a wrong shape or dtype.
     """
     seen = _seen_by(state, strategy)
     if strategy.base is None:
@@ -103,9 +101,8 @@ def commit(
             of a strategy with several phases.
 
     Raises:
-        AssertionError: a field of the expansion has a wrong shape or dtype, or it has more rows
-            than the pool; or the strategy changes its memory's structure, or reads a certainty
-            or vectors that the expansion does not have.
+        AssertionError: the expansion has a wrong shape or dtype, or too many rows, or no certainty
+            or vectors where the strategy reads them; or the memory changes its structure.
     """
     check_expansion_shapes(expansion, state.frontier.embedding, expansion.valid.shape[0])
     expansion = _with_facts(expansion, strategy)
@@ -143,7 +140,7 @@ def commit(
 
 
 def _with_facts(expansion: Expansion, strategy: Strategy) -> Expansion:
-    """The expansion with those facts of the policy that the strategy reads, and no others."""
+    """The expansion, without a certainty or vectors that the strategy does not read."""
     for fact, read, what in (
         ("certainty", strategy.certainty is not None, "the certainty of paths"),
         ("vector", strategy.needs_vectors, "vectors of steps"),
@@ -218,9 +215,8 @@ def _append_children(
 def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[Array, " N"]]:
     """Keep, prune, move finished paths and empty the pool; also return `StepOutput.ended`.
 
-    The rows kept by the strategy, done or not, compete by path score for the K - |finished| free
-    places (ties: lower row). Algorithm 2 as printed accepts finished children without limit, so
-    that |F| can exceed K.
+    The rows that the strategy keeps, done or not, compete by path score for the K - |finished| free
+    places (ties: lower row). Algorithm 2 as printed has no limit for finished children.
     """
     if strategy.keep_finished is not None:
         state = state.replace(finished=strategy.keep_finished(state))

@@ -1,4 +1,4 @@
-"""Stopping a search path by path: what a stopper sees, what it decides, and its network."""
+"""Stoppers of searches that write path after path: their features, actions and networks."""
 
 from .strategy.learned_stopping import MORE as MORE
 from .strategy.learned_stopping import STOP as STOP

@@ -27,17 +27,15 @@ MAX_DEPTH = 3
 def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> None:
     """Check a strategy against the contract of the loop, on searches with random children.
 
-    The checks cover sizes as Python numbers and traced; several N and budgets in one program;
-    invalid candidates, early ends, a spent budget; a tick after the end; searches in a batch and
-    alone; the facts that the strategy states about itself.
+    The checks cover sizes as ints and traced, several N and budgets in one program, invalid
+    candidates, early ends, ticks after the end, searches in a batch and alone, and the fields by
+    which the strategy describes itself.
 
     Args:
-        strategy: strategy to check.
         params: parameters of its policy.
-        seed: random seed of all draws.
 
     Raises:
-        AssertionError: a rule is broken; the message names the strategy, the rule and the remedy.
+        AssertionError: a rule is broken; the message names the strategy and the rule.
     """
     require = functools.partial(_require, strategy)
     _check_sizes(strategy, require)
@@ -121,7 +119,7 @@ _TRACED = ("plan", "base", "keep", "keep_finished", "answer", "init_memory", "re
 
 
 def _naming_functions(strategy: Strategy) -> Strategy:
-    """The strategy; an error of code that can't be traced names the function."""
+    """The strategy, with functions whose tracing errors name the function."""
     return dataclasses.replace(
         strategy,
         **{
@@ -159,7 +157,7 @@ def _check_search(
     outcome: _Outcome,
     require: Require,
 ) -> None:
-    """Budgets, places, declared sampling and the answer of one search."""
+    """Check budgets, places, declared sampling and the answer of one search."""
     final, ticks, row = outcome[0], outcome[1], int(outcome[2])
     where = f"with N = {n} and a budget of {budget}: "
     require(bool(is_terminal(final)), where + "the search has not ended after its last tick")
@@ -193,7 +191,7 @@ def _check_search(
 
 
 def _check_rewrites(strategy: Strategy, request: Request, where: str, require: Require) -> None:
-    """Children of finished paths, whose embeddings are negative, see `_expand`."""
+    """Check the requests for rewrites: children of paths whose embedding is negative."""
     rewrites = (request.num_samples > 0) & (request.embedding < 0)
     require(
         strategy.rewriting is not None or not rewrites.any(),
@@ -209,7 +207,7 @@ def _check_rewrites(strategy: Strategy, request: Request, where: str, require: R
 def _check_facts(
     strategy: Strategy, usual: _Outcome, one_candidate: _Outcome, blind: _Outcome, require: Require
 ) -> None:
-    """The facts that the strategy states about itself, as far as a search shows them."""
+    """Check the fields by which the strategy describes itself, as far as a search shows them."""
     final, ticks, _ = usual
     if strategy.keeps_all_paths:
         paths = int(final.finished.valid.sum())
@@ -280,7 +278,7 @@ def _search(
 
 
 def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request) -> Expansion:
-    """Children drawn at random: some are invalid, some end early, three answers.
+    """Random children: some are invalid, some end early; there are three answers.
 
     Args:
         world: the chance that a child is invalid, and a factor of the scores.

@@ -1,9 +1,8 @@
 """The pytrees of one search: fixed shapes, padded, one question; `jax.vmap` batches them.
 
-`N` is a capacity (of the pool, the frontier or an expansion; they may differ), `T` the depth
-capacity, `D` is `vectors.VECTOR_SIZE`, `M` the strategy's memory, `E` any pytree whose leaves have
-a leading `[N]`. Padding rows have `valid` False and hold the values of `state.empty_paths`; no
-result may depend on them.
+`N` is a capacity (that of the pool, the frontier or an expansion), `T` the depth capacity, `D` is
+`vectors.VECTOR_SIZE`, `M` the strategy's memory, `E` any pytree whose leaves have a leading `[N]`.
+Padding rows are not `valid` and have the values of `state.empty_paths`; results must ignore them.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from flax import struct
 class Calibration(NamedTuple):
     """Numbers of a PRM and a policy that give P(step right), see `search.calibration`.
 
-    The defaults leave a score as it is. A step that the PRM has not scored gets its probability
-    under the policy.
+    The defaults keep a score. A step without a score gets its probability under the policy.
     """
 
     intercept: Any = 0.0  # f32[]
@@ -30,11 +28,7 @@ class Calibration(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Prices, PRM sparsity and PRM calibration of a search.
-
-    All fields are traced: another value needs no new compilation. `search.init` also takes Python
-    floats. Strategies with a policy and calibrated strategies read the context.
-    """
+    """Prices, PRM sparsity and PRM calibration of a search; all traced, also if given as floats."""
 
     price: Any = 0.0  # f32[]; per 100 candidates or 1000 tokens, in units of a right answer, >= 0
     sparsity_total: Any = 0.0  # f32[]; share of the PRM's parameters near zero, in [0, 1]
@@ -100,8 +94,7 @@ class Request(struct.PyTreeNode):
 class Expansion(struct.PyTreeNode):
     """Children in allocation order: `num_samples` rows for each slot in turn, then padding.
 
-    A granted row with `valid` False is an invalid candidate (blank, cut or over-long). It counts
-    as a candidate and is never kept.
+    A granted row that is not `valid` (blank, cut or over-long) counts as a candidate.
     """
 
     valid: jax.Array  # bool[N]
@@ -125,15 +118,12 @@ class Plan(struct.PyTreeNode):
 
 
 class StepOutput(struct.PyTreeNode):
-    """The outputs of one tick other than the new state.
-
-    A parent is a frontier slot, or a node for a strategy whose `keep` returns nodes of its memory.
-    In ticks that `play` skips, all numbers are 0 and `active` is False.
-    """
+    """Outputs of one tick other than the new state; zeros (False) in skipped ticks of `play`."""
 
     num_samples: jax.Array  # i32[N]; candidates granted to each frontier slot
     path_score: jax.Array  # f32[N]; of every pool row, before a step's end empties the pool
-    ended: jax.Array  # i32[N]; parents of the paths that ended here, in row order; then -1
+    # i32[N]; `Paths.parent` of the paths that ended here, in row order; then -1
+    ended: jax.Array
     active: jax.Array  # bool[]; False for a tick after the end
     report: Any  # the strategy's report; CATS: a `Decision`; ETS: an `Unsolved`; () by default
 

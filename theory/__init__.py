@@ -1,13 +1,12 @@
 """Bounds, budgets and misranking: the theory of the paper, checked and corrected.
 
-The paper is the one named in `theory.paper`, which holds its tables as data. Sections, equations
-and theorems are cited by their printed numbers, tables by their labels in its source.
+`theory.paper` names the paper and has its tables as data. Sections, equations and theorems are
+cited by their printed numbers, tables by their labels in its source.
 
 Every function takes numbers or arrays that broadcast, computes in float64 and returns the value of
 the formula, never clipped; `is_vacuous_upper` and `is_vacuous_lower` tell whether it is vacuous. An
-undefined value raises a ValueError that names argument, value and assumption, even if only one
-element of an array is undefined. A defined question whose answer is "no such number" returns
-infinity.
+undefined value, even of one array element, raises a ValueError that names argument, value and
+assumption. If no number has the requested property, the result is infinity.
 
 `theory.estimators` estimates from data what the bounds take as given. Each `theory.check_*` tests a
 claim, and `theory.check_all()` tests all (`theory.checks`).

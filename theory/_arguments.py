@@ -1,8 +1,4 @@
-"""Checks of the arguments of every function here, and the error for a broken assumption.
-
-Arguments are numbers or arrays that broadcast; they are converted to float64. One invalid element
-makes the call fail: the error names the argument, the first offending value and the assumption.
-"""
+"""Checks of the arguments, which become float64; errors name argument, value and assumption."""
 
 from __future__ import annotations
 
@@ -12,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# `ArrayLike` has numbers only as `complex`, which a type checker accepts and the run-time checks of
-# the tests do not. It has no tuples.
+# The run-time checks of the tests find neither floats nor tuples in `ArrayLike`.
 Numbers = npt.ArrayLike | float | int | Sequence[Any]
 
 Array = npt.NDArray[np.float64]
@@ -33,7 +28,7 @@ def real(name: str, value: Numbers) -> Array:
 
 
 def checked(name: str, value: Numbers, holds: Callable[[Array], Flags], assumption: str) -> Array:
-    """As `real`; every element fulfils a condition."""
+    """As `real`, with a condition on every element."""
     array = real(name, value)
     require(name, array, holds(array), assumption)
     return array
@@ -168,5 +163,5 @@ def ratio(gap: Floats, epsilon: Floats) -> Floats:
 
 
 def plain(values: Numbers) -> Floats:
-    """A number for an array without axes."""
+    """The array, as a number if it has no axes."""
     return np.asarray(values, np.float64)[()]

@@ -5,11 +5,10 @@ and the one with the highest score is returned. Scores deviate from the true val
 `epsilon` with probability at least 1 - delta; t = gap / epsilon and c = exp(-t**2 / 8).
 
 The gap in the paper's theorem 4.5 (eq. 6) is the difference in true value between the best and the
-second-best path of a draw. This gap is itself random. The theorem is false for its mean or its
-realised value, and vacuous for a gap that holds for every draw. Use it averaged over the draws
-(`accuracy_lower_bound_averaged`) or with a threshold (`accuracy_lower_bound_threshold`), or use the
-repaired theorem (`accuracy_lower_bound_margin`), whose margin separates correct from wrong paths
-and is a property of the question.
+second-best path of a draw. This gap is random. The theorem is false for its mean or its realised
+value, and vacuous for a gap that holds for every draw. It is true averaged over the draws
+(`accuracy_lower_bound_averaged`) and with a threshold (`accuracy_lower_bound_threshold`). The gap
+of the repaired theorem (`accuracy_lower_bound_margin`) is a margin between correct and wrong paths.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from .misranking import INDEPENDENT_DIVISOR, PAPER_DIVISOR, hoeffding_exponent
 def coverage(p1: Numbers, num_candidates: Numbers) -> Floats:
     """Probability that at least one of N independent paths is correct, p_N.
 
-    1 - (1 - p1)**N, to full precision for small p1 and large N. The p_N of theorem 4.5 is the
-    probability that some path has a true value of at least tau; here that event and "some path is
-    correct" are treated as the same.
+    1 - (1 - p1)**N, to full precision for small p1 and large N. "A path is correct" and "its true
+    value is at least tau" (theorem 4.5) are the same event here.
 
     Args:
         p1: probability that one path is correct.
@@ -51,10 +49,10 @@ def accuracy_lower_bound(
     p_N (1 - delta - (N - 1) exp(-gap**2 / (8 epsilon**2))).
 
     The bound is true for a gap that holds in every draw with a correct path, and only if deviations
-    exceed epsilon with probability at most delta *given* the draw. If that holds only on average
+    exceed epsilon with probability at most delta *given* the draw. If this holds only on average
     over the draws, the proof gives `accuracy_lower_bound_union`. The bound is false if `gap` is the
-    mean or the realised gap. For N >= 3 it is positive only where gap > 2 epsilon, where no
-    mis-ranking is possible at all. It falls with N once N is large (`optimal_num_candidates`).
+    mean or the realised gap. For N >= 3 it is positive only where gap > 2 epsilon, where
+    misranking is impossible. It falls with N once N is large (`optimal_num_candidates`).
 
     Args:
         coverage: p_N, probability that some path is correct.
@@ -84,9 +82,8 @@ def accuracy_lower_bound_union(
     p_N (1 - (N - 1) exp(-gap**2 / (8 epsilon**2))) - delta.
 
     The union bound adds the probability delta of large deviations to that of a draw without a
-    correct path; the printed theorem multiplies it by p_N. The difference, delta (1 - p_N), is
-    attained: there are laws whose accuracy is p_N - delta. The assumptions on the gap are those of
-    `accuracy_lower_bound`.
+    correct path; the printed theorem multiplies delta by p_N. Some laws attain p_N - delta. The
+    assumptions on the gap are those of `accuracy_lower_bound`.
 
     Args:
         coverage: p_N, probability that some path is correct.
@@ -111,11 +108,11 @@ def accuracy_lower_bound_union(
 def accuracy_lower_bound_averaged(
     gaps: Numbers, covered: Numbers, epsilon: Numbers, *, num_candidates: Numbers, delta: Numbers
 ) -> Floats:
-    """The paper's theorem with its random gap: the expectation of the bracket, not of the gap.
+    """The paper's theorem with its random gap: the mean of the bracket, not of the gap.
 
     E[1{covered} max(0, 1 - delta - (N - 1) exp(-gap**2 / (8 epsilon**2)))], the mean over draws
     of N paths. True if the deviations given a draw are mean zero and exceed epsilon with
-    probability at most delta. A mean over sampled draws is an estimate of the expectation.
+    probability at most delta. Sampled draws give an estimate of it.
 
     Args:
         gaps: one per draw along the last axis, `f64[*B, draws]`.
@@ -151,7 +148,7 @@ def accuracy_lower_bound_threshold(
     independent mean-zero deviations. Any threshold gives a true bound.
 
     Args:
-        probability: of a draw with a correct path whose gap reaches the threshold.
+        probability: that a draw has a correct path and its gap reaches the threshold.
         gap: the threshold, at least 0.
         epsilon: largest deviation, at least 0.
         num_candidates: N, at least 1.
@@ -176,12 +173,11 @@ def accuracy_lower_bound_margin(
     """The repaired accuracy theorem, which grows with N, to 1 - delta for gap > epsilon.
 
     1 - (1 - p1 (1 - epsilon / gap))**N - delta for epsilon < gap <= 2 epsilon; p_N - delta for
-    gap > 2 epsilon, where mis-ranking is impossible; -delta for gap <= epsilon, where accuracy
-    may fall to 0 with growing N.
+    gap > 2 epsilon; -delta for gap <= epsilon, where accuracy may fall to 0 with growing N.
 
-    Here `gap` is a margin: no path has a true value in (tau - gap, tau), tau being the value from
-    which a path is correct. Deviations of correct paths are independent, mean zero and at most
-    epsilon; for wrong paths only the upper limit epsilon is used. A wrong path wins only if *every*
+    Here `gap` is a margin: a path is correct if its true value is at least tau, and no path has a
+    true value in (tau - gap, tau). Deviations of correct paths are independent, mean zero and at
+    most epsilon; those of wrong paths are at most epsilon. A wrong path wins only if *every*
     correct one falls by at least gap - epsilon, each with probability at most epsilon / gap
     (Markov), and E[x**K] = (1 - p1 + p1 x)**N for K ~ Binomial(N, p1).
 
@@ -209,8 +205,7 @@ def accuracy_lower_bound_margin_dependent(
     """The repaired theorem without independence of the deviations.
 
     p_N (1 - epsilon / gap) - delta for epsilon < gap <= 2 epsilon, p_N - delta beyond, -delta for
-    gap <= epsilon. It covers a reward model whose errors are shared by all paths of a question, for
-    example from training randomness.
+    gap <= epsilon. All paths of a question may share their error, as from training randomness.
 
     Args:
         p1: probability that one path is correct.
@@ -237,7 +232,7 @@ def accuracy_lower_bound_pairs(
 
     p_N - rho N (1 - p1) (1 - (1 - p1)**(N - 1)) - delta, where rho bounds the probability that a
     given wrong path beats a given correct one (a `misranking_*` value at the margin). The factor
-    is the mean number of wrong paths in draws with a correct one.
+    of rho is the mean number of wrong paths in draws with a correct one.
 
     Args:
         p1: probability that one path is correct.
@@ -262,8 +257,7 @@ def accuracy_two_level_rademacher(
 ) -> Floats:
     """Exact accuracy with two true values `gap` apart and deviations of +epsilon or -epsilon.
 
-    1 - (1 - p1/2)**N + 2**-N (1 - (1 - p1)**N) for 0 < t <= 2, p_N beyond; ties count as errors,
-    at t = 0 too, where correct and wrong paths tie.
+    1 - (1 - p1/2)**N + 2**-N (1 - (1 - p1)**N) for 0 < t <= 2, p_N beyond; ties count as errors.
 
     Args:
         p1: probability that one path is correct.
@@ -319,7 +313,7 @@ def accuracy_two_level_uniform(
 
 
 def never_misranked(exponent: Floats, n: Floats) -> Floats:
-    """1 - (n - 1) exp(-exponent), also where a small exponent makes it small."""
+    """1 - (n - 1) exp(-exponent), precise also for small exponents."""
     with np.errstate(over="ignore"):
         return np.where(n == 1, 1.0, -np.expm1(-exponent) - (n - 2) * np.exp(-exponent))
 
@@ -331,9 +325,9 @@ def any_of(p: Floats, n: Floats) -> Floats:
 
 
 def win_probability(p1: Floats, gap: Numbers, epsilon: Numbers) -> Floats:
-    """Least probability that a path is correct and no wrong one can reach its score.
+    """p1 (1 - epsilon / gap) for epsilon < gap <= 2 epsilon, p1 beyond, 0 up to epsilon.
 
-    p1 (1 - epsilon / gap) for epsilon < gap <= 2 epsilon, p1 beyond, 0 up to epsilon.
+    It is the least probability that a path is correct and no wrong one can reach its score.
     """
     gap, epsilon = arguments.gap_and_epsilon(gap, epsilon)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

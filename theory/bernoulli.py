@@ -15,7 +15,7 @@ _NEWTON_STEPS = 100
 def kl_bernoulli(q: Numbers, p: Numbers) -> Floats:
     """kl(q || p) = q ln(q / p) + (1 - q) ln((1 - q) / (1 - p)), in nats, with 0 ln 0 = 0.
 
-    Exact also where p is close to q, down to differences of the order of the rounding of p.
+    Precise also where p is close to q.
 
     Args:
         q, p: probabilities.
@@ -33,8 +33,7 @@ def kl_bernoulli(q: Numbers, p: Numbers) -> Floats:
 def kl_inverse(q: Numbers, c: Numbers) -> Floats:
     """The largest p with kl(q || p) <= c: an upper bound on a mean whose estimate is q.
 
-    Solved by Newton's method from above, which converges for a convex increasing function. kl(0 ||
-    p) has the explicit inverse 1 - exp(-c).
+    Newton's method from above converges, because kl is convex and increasing in p >= q.
 
     Args:
         q: a probability.
@@ -50,7 +49,7 @@ def kl_inverse(q: Numbers, c: Numbers) -> Floats:
         arguments.probability("q", q),
         arguments.nonnegative("c", c, "a divergence can't be negative"),
     )
-    # All the work is on the difference d = p - q, which may be far below the rounding of p.
+    # d = p - q is computed, which may be far below the rounding of p.
     width = 1 - q
     solvable = (q > 0) & (q < 1) & (c > 0) & np.isfinite(c)
     inner_q, inner_c = np.where(solvable, q, 0.5), np.where(solvable, c, 1.0)
@@ -84,8 +83,8 @@ def _newton(q: Floats, c: Floats) -> Floats:
 def _kl(q: Floats, p: Floats, difference: Floats) -> Floats:
     """kl(q || p) without cancellation; `difference` is p - q.
 
-    q ln(q / p) = -q log1p(d / q), and the linear parts of both logarithms cancel exactly, so what
-    is left is q f(d / q) + (1 - q) f(-d / (1 - q)) with f(x) = x - log1p(x) >= 0.
+    It is q f(d / q) + (1 - q) f(-d / (1 - q)) with f(x) = x - log1p(x) >= 0, because q ln(q / p) =
+    -q log1p(d / q) and the linear parts of both logarithms cancel.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         log_success = np.log(p) - np.log(q)
@@ -94,7 +93,7 @@ def _kl(q: Floats, p: Floats, difference: Floats) -> Floats:
 
 
 def _summand(weight: Floats, change: Floats, log_ratio: Floats) -> Floats:
-    """weight * f(change / weight); the logarithm is given for where the series does not reach."""
+    """weight * f(change / weight), by a series or, where it does not converge, by `log_ratio`."""
     near = np.abs(change) <= _SERIES_RADIUS * weight
     x = np.where(near & (weight > 0), change, 0.0) / np.where(weight > 0, weight, 1.0)
     # log1p(x) = 2 artanh(r) = 2 (r + r**3 / 3 + ...) and x - 2 r = x r.

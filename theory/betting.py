@@ -6,15 +6,14 @@ mean of the wealth over 50 fixed shares,
 
     W_t(m) = mean_j prod_(i <= t) (1 + eta_j (x_i / m - 1)),   eta_j = sin^2(pi (2 j + 1) / 200),
 
-is therefore a nonnegative supermartingale that starts at 1, and exceeds 1 / delta at some time with
+is therefore a nonnegative supermartingale that starts at 1, and reaches 1 / delta at some time with
 probability at most delta (Ville 1939). W_t falls as m rises, so that all m with W >= 1 / delta are
 refuted together (Waudby-Smith and Ramdas: "Estimating means of bounded random variables by
 betting", 2024, arXiv:2010.09686). The shares are ours: fixed before the data, so that the order of
 the values does not matter at a fixed n, and dense at both ends of [0, 1].
 
 The values must be independent of one another, or at least of mean m given the past: average several
-seeds or solutions of one question. For a single 0 or 1 per question `binomial_lower` is sharper at
-a fixed n.
+seeds or solutions of one question. For one 0 or 1 per question, `binomial_lower` is sharper.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def log_wealth(values: Numbers, mean: Numbers) -> Floats:
 
 
 def running_log_wealth(values: Numbers, mean: float) -> Array:
-    """ln W_t(m) after each value: f64[n]. It may be inspected after each, see the module.
+    """ln W_t(m) after each value: f64[n], which may be inspected after each.
 
     Args:
         values: x, f64[n] in [0, 1], in the order in which they came.
@@ -95,7 +94,7 @@ def betting_lower(values: Numbers, *, delta: float) -> float:
     if not x.any():
         return 0.0
     wealth = _wealth_of(x)
-    # At the mean of the sample no share has gained: ln(1 + z) <= z.
+    # At the sample's mean no bet gains: ln(1 + z) <= z.
     return _refuted(lambda m: wealth(m) - float(needed), float(x.mean()))
 
 
@@ -140,8 +139,7 @@ def paired_upper(differences: Numbers, *, delta: float) -> float:
 def cost_upper(costs: Numbers, *, limit: Numbers, delta: float, num_choices: int = 1) -> float:
     """Bound on the mean cost of a configuration that was chosen among several by the same data.
 
-    The union over all choices makes the level delta / `num_choices`. With a certificate of the
-    accuracy the two levels add up: give each of them a share of delta.
+    The level of each choice is delta / `num_choices`. An accuracy certificate adds its own delta.
 
     Args:
         costs: f64[n] in [0, limit], one per question: candidates, tokens, FLOPs.
@@ -166,10 +164,10 @@ def cost_upper(costs: Numbers, *, limit: Numbers, delta: float, num_choices: int
 def binary_log_wealth(successes: Numbers, trials: Numbers, mean: Numbers) -> Floats:
     """ln W of S successes in t trials against a mean of at most m, for values that are 0 or 1.
 
-    The bet is uniform over all means p in (m, 1): W = 1 / (1 - m) times the integral over them of
-    (p / m)^S ((1 - p) / (1 - m))^(t - S). In logarithms it is ln B(S + 1, t - S + 1)
+    The bet is uniform over all means p in (m, 1): W = 1 / (1 - m) times the integral over p of
+    (p / m)^S ((1 - p) / (1 - m))^(t - S), so that ln W is ln B(S + 1, t - S + 1)
     + ln Pr[Beta(S + 1, t - S + 1) > m] - ln(1 - m) - S ln m - (t - S) ln(1 - m). It may be
-    inspected after each trial (Ville 1939; the mixture is Robbins' of 1970).
+    inspected after each trial (Ville 1939; mixture of Robbins 1970).
 
     Args:
         successes: S, whole, at least 0.
@@ -194,9 +192,8 @@ def binary_log_wealth(successes: Numbers, trials: Numbers, mean: Numbers) -> Flo
 def anytime_lower(successes: int, trials: int, *, delta: float) -> float:
     """Lower bound on a share of successes that holds after every trial at once.
 
-    The largest m with W >= 1 / delta, see `binary_log_wealth`; W falls as m rises. A bound for a
-    fixed number of trials, such as `binomial_lower`, is not valid when it is inspected after each
-    trial.
+    The largest m with W >= 1 / delta, see `binary_log_wealth`. `binomial_lower` holds only for a
+    number of trials that was fixed before the data.
 
     Args:
         successes: S, whole, at least 0.

@@ -1,9 +1,9 @@
-"""How many candidates a target accuracy needs, by the paper's bound and by the repaired one.
+"""The number of candidates for a target accuracy, by the paper's bound and by the repaired one.
 
 The paper's bound (eq. 6), f(N) = p_N (1 - delta - (N - 1) c), c = exp(-gap**2 / (8 epsilon**2)),
-rises up to N* and falls from there on, because every further candidate is one more that may win by
-mistake. It therefore certifies an interval of N, which is empty if f(N*) is below the target. The
-bound of `accuracy_lower_bound_margin` only rises.
+rises up to N* and falls after it, because every further candidate may win by mistake. It therefore
+certifies an interval of N, which is empty if f(N*) is below the target. The bound of
+`accuracy_lower_bound_margin` never falls.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ def required_coverage(
     """The coverage from which the paper's bound reaches a target (corollary 4.6, eq. 7).
 
     target / (1 - delta - (N - 1) c). The corollary says that coverage "must satisfy" this; its
-    proof (appendix D) shows that it is *sufficient*, and accuracies above the target with less
-    coverage exist. It holds only for a positive denominator; the proof assumes this and the
-    statement omits it.
+    proof (appendix D) shows that it is *sufficient*, and less coverage can be enough. It holds only
+    for a positive denominator, which the proof assumes and the statement omits.
 
     Args:
         target: required accuracy, in [0, 1].
@@ -60,8 +59,8 @@ def optimal_num_candidates(
     """N*, where the paper's bound is highest, as a real number.
 
     (B - W(exp(B))) / k with k = -ln(1 - p1), B = 1 + k (1 - delta + c) / c and Lambert's W, the
-    zero of the derivative of (1 - exp(-k N)) (1 - delta + c - c N). It may lie below 1; over whole
-    N the best is one of its two neighbours, at least 1. For `accuracy_lower_bound_union` take
+    zero of the derivative of (1 - exp(-k N)) (1 - delta + c - c N). It may be below 1; the best
+    whole N is one of its two neighbours, at least 1. For `accuracy_lower_bound_union` take
     delta = 0; for the exponent of `misranking_hoeffding` take epsilon / sqrt(2).
 
     Args:
@@ -71,8 +70,7 @@ def optimal_num_candidates(
         delta: probability that the deviations are larger, in [0, 1).
 
     Returns:
-        N*; inf for epsilon = 0, where the bound never falls. At p1 = 0, where the bound is 0 for
-        every N, the limit for p1 -> 0; at p1 = 1, where one candidate is best, its limit 0.
+        N*; inf for epsilon = 0, where the bound never falls. At p1 = 0 or 1 its limit, 0 at 1.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -113,8 +111,7 @@ def largest_budget(
 ) -> Floats:
     """The most candidates for which the paper's bound still reaches a target.
 
-    Together with `smallest_budget` it gives the interval of budgets that the paper's bound
-    certifies; an empty interval is [inf, 0].
+    The bound certifies `smallest_budget` up to this one; an empty interval is [inf, 0].
 
     Args:
         target: required accuracy, in [0, 1].
@@ -125,7 +122,7 @@ def largest_budget(
 
     Returns:
         N, a whole number (exact up to 2**53); 0 if no N is certified, inf if there is no largest
-        (epsilon = 0), or none that float64 can hold.
+        (epsilon = 0), or if it exceeds float64.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.
@@ -146,8 +143,7 @@ def smallest_budget_margin(
     """The fewest candidates for which the repaired theorem reaches a target.
 
     The smallest whole N >= ln(1 - target - delta) / ln(1 - p1 (1 - epsilon / gap)), with p1 alone
-    for gap > 2 epsilon. It has the property that section 4.3 reads into corollary 4.6: larger
-    deviations need more candidates.
+    for gap > 2 epsilon. Larger deviations need more candidates, as section 4.3 says.
 
     Args:
         target: required accuracy, in [0, 1].
@@ -190,7 +186,7 @@ class _PaperClaim:
     def of(
         cls, target: Numbers, p1: Numbers, gap: Numbers, epsilon: Numbers, delta: Numbers
     ) -> _PaperClaim:
-        """Checks the arguments and broadcasts them."""
+        """Check the arguments and broadcast them."""
         return cls(
             *np.broadcast_arrays(
                 arguments.probability("target", target),
@@ -207,7 +203,7 @@ class _PaperClaim:
     def certifies(self, n: Floats) -> Flags:
         """Whether f(n) >= target."""
         bracket = self.bracket(n)
-        # p_N rounds to 1 long before it is 1: with p1 < 1 a bracket at the target is not enough.
+        # p_N < 1 may round to 1: with p1 < 1 a bracket at the target is not enough.
         possible = (bracket > self.target) | (self.p1 == 1)
         return possible & (any_of(self.p1, n) * bracket >= self.target * (1 - _ROUNDING))
 

@@ -1,8 +1,7 @@
-"""What an observed search proves about its own answer, given a bound on the scores' deviations.
+"""Certificates of a search's own answer, given a bound on the scores' deviations.
 
-Only |score - true value| <= epsilon is used, for every path compared. Mean zero, independence and
-the number of candidates are not used. Epsilon has to hold for the paths of this search: estimate it
-on held-out data and account for the share of paths that exceed it.
+The only assumption is |score - true value| <= epsilon for every path of this search. Estimate
+epsilon on held-out data and account for the share of paths that exceed it.
 """
 
 from __future__ import annotations

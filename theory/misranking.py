@@ -1,9 +1,8 @@
 """How often a wrong path is ranked above the best one: two paths, and the best of many.
 
 The best path is ahead by `gap` in true value. Every score deviates from its true value by at most
-`epsilon`; t = gap / epsilon. Ties count as errors, so an error is still possible at t = 2, and
-impossible beyond. Upper bounds say which of "independent" and "mean zero" they need; exact values
-are for independent, identically distributed deviations.
+`epsilon`; t = gap / epsilon. Ties count as errors, so an error is possible up to t = 2. Upper
+bounds state their assumptions; exact values are for independent deviations of one law.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from scipy import special
 from . import _arguments as arguments
 from ._arguments import Array, Floats, Numbers
 
-# Divisors of t**2 in the exponent: a difference with range 4 epsilon, and two terms with range 2
-# epsilon.
+# Divisors of t**2: for a difference with range 4 epsilon, and for two terms with range 2 epsilon.
 PAPER_DIVISOR = 8.0
 INDEPENDENT_DIVISOR = 4.0
 
-# Where the tail of a Gaussian is below what float64 can add to the integral, in standard
-# deviations, and how finely the integral is cut.
+# Standard deviations beyond which a Gaussian's tail adds nothing in float64, and the pieces.
 _REACH = 10
 _FARTHEST = 40
 _HALVINGS = 45
@@ -35,9 +32,8 @@ def misranking_paper(gap: Numbers, epsilon: Numbers) -> Floats:
     """The paper's bound for one competitor (the exponential of eq. 6).
 
     exp(-gap**2 / (8 epsilon**2)), Hoeffding's lemma for a mean-zero difference in
-    [-2 epsilon, 2 epsilon]. Needs mean zero; does not use independence. At t <= 2 it is at least
-    0.607, and beyond t = 2 the probability is 0, so it is never informative about more than one
-    competitor.
+    [-2 epsilon, 2 epsilon]. Needs mean zero, but not independence. At t <= 2 it is at least 0.607,
+    so a union over several competitors is vacuous; beyond t = 2 the probability is 0.
 
     Args:
         gap: difference of the true values, at least 0.
@@ -53,7 +49,7 @@ def misranking_paper(gap: Numbers, epsilon: Numbers) -> Floats:
 
 
 def misranking_hoeffding(gap: Numbers, epsilon: Numbers) -> Floats:
-    """Hoeffding's inequality with what independence gives.
+    """Hoeffding's inequality for independent deviations.
 
     exp(-gap**2 / (4 epsilon**2)): two independent mean-zero deviations, each with range
     2 epsilon (Hoeffding 1963, theorem 2). False without independence: deviations of opposite sign
@@ -81,9 +77,7 @@ def misranking_bernstein(gap: Numbers, epsilon: Numbers, *, standard_deviation: 
     Args:
         gap: difference of the true values, at least 0.
         epsilon: largest deviation, at least 0; 0 gives 0.
-        standard_deviation: of one deviation, in [0, epsilon]: mean-zero deviations of at most
-            epsilon can't have a larger one. The next float64 above epsilon is accepted too, because
-            a standard deviation equal to epsilon may be rounded to it.
+        standard_deviation: of one deviation, in [0, epsilon], up to rounding.
 
     Returns:
         An upper bound on the probability of an error.
@@ -128,7 +122,7 @@ def misranking_rademacher(gap: Numbers, epsilon: Numbers, *, num_candidates: Num
     gap, epsilon = arguments.gap_and_epsilon(gap, epsilon)
     n = arguments.num_candidates(num_candidates)
     apart = -np.expm1(-(n - 1) * np.log(2)) / 2
-    # At gap 0 any competitor that rises, or stays level with a best that fell, is a tie or worse.
+    # At gap 0 there is no error only if the best rises and all competitors fall.
     level = np.where(n == 1, 0.0, -np.expm1(-n * np.log(2)))
     return arguments.plain(_on_support(gap, epsilon, np.where(gap == 0, level, apart)))
 
@@ -152,8 +146,8 @@ def misranking_uniform(gap: Numbers, epsilon: Numbers, *, num_candidates: Number
     gap, epsilon = arguments.gap_and_epsilon(gap, epsilon)
     gap, epsilon, n = np.broadcast_arrays(gap, epsilon, arguments.num_candidates(num_candidates))
     slack = _slack(gap, epsilon) / 2
-    # Where N slack is small, this is the difference of two nearly equal numbers. There it is
-    # computed as the integral of 1 - x**(N - 1) from t/2 to 1, which it equals.
+    # Where N slack is small, the formula cancels; there the integral of 1 - x**(N - 1) from t/2 to
+    # 1, which is equal, is computed.
     nodes = slack[..., None] * (_NODES + 1) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         integrand = -np.expm1((n[..., None] - 1) * np.log1p(-nodes))
@@ -168,9 +162,8 @@ def misranking_truncated_gaussian(
 ) -> Floats:
     """Exact for Gaussian deviations cut off at epsilon.
 
-    Integral of f(x) (1 - F(x + gap)**(N - 1)) over x, with f and F density and distribution
-    function of N(0, scale**2) conditioned on [-epsilon, epsilon]; Gauss-Legendre quadrature on
-    pieces one `scale` long.
+    Integral of f(x) (1 - F(x + gap)**(N - 1)) over x, with density f and distribution function F of
+    N(0, scale**2) conditioned on [-epsilon, epsilon], by Gauss-Legendre quadrature.
 
     Args:
         gap: difference of the true values to every competitor, at least 0.
@@ -188,7 +181,7 @@ def misranking_truncated_gaussian(
     scale = arguments.positive("scale", scale)
     n = arguments.num_candidates(num_candidates)
     gap, epsilon, scale, n = np.broadcast_arrays(gap, epsilon, scale, n)
-    # A cut farther out than float64 sees changes nothing.
+    # A cut beyond float64's precision has no effect.
     with np.errstate(over="ignore"):
         epsilon = np.minimum(epsilon, _FARTHEST * scale)
     relevant = (gap / 2 <= epsilon) & (n > 1)
@@ -202,9 +195,8 @@ def misranking_truncated_gaussian(
 def misranking_worst_case(gap: Numbers, epsilon: Numbers) -> Floats:
     """The largest probability that independent mean-zero deviations allow, for one competitor.
 
-    1 / (1 + t) for t <= 1, 1 / (2 t) for 1 < t <= 2, 0 beyond. Attained by two-point laws: the
-    best falls by epsilon or rises by a, the competitor rises by epsilon or falls by b, and so on;
-    two points suffice because the probability is linear in each law.
+    1 / (1 + t) for t <= 1, 1 / (2 t) for 1 < t <= 2, 0 beyond. Two-point laws attain it: they
+    suffice because the probability is linear in each law.
 
     Args:
         gap: difference of the true values, at least 0.
@@ -245,10 +237,10 @@ def misranking_worst_case_dependent(gap: Numbers, epsilon: Numbers) -> Floats:
 def misranking_any_number(gap: Numbers, epsilon: Numbers) -> Floats:
     """A bound that does not grow with the number of competitors.
 
-    epsilon / gap for t <= 2, 0 beyond, for any number of competitors that depend on one another
-    in any way and need not be mean zero: an error needs the *best* path to fall by at least
-    gap - epsilon, which Markov's inequality bounds if its deviation is mean zero.
-    min(this, (N - 1) `misranking_worst_case`) is never above (N - 1) `misranking_paper`.
+    epsilon / gap for t <= 2, 0 beyond. The competitors may depend on one another in any way and
+    need not be mean zero. An error needs the *best* path to fall by at least gap - epsilon, which
+    Markov's inequality bounds if its deviation is mean zero. The smaller of this and
+    (N - 1) `misranking_worst_case` is never above (N - 1) `misranking_paper`.
 
     Args:
         gap: difference of the true values to the nearest competitor, at least 0; 0 gives inf.
@@ -285,8 +277,7 @@ def misranking_sum(
         An upper bound on the probability of an error, `f64[*B]`.
 
     Raises:
-        ValueError: an argument outside its range, a gap and its epsilon both 0, or gaps without
-            an axis.
+        ValueError: an argument outside its range, gap and epsilon both 0, or gaps without an axis.
     """
     gaps = arguments.magnitude("gaps", gaps)
     if gaps.ndim == 0:
@@ -326,9 +317,8 @@ def _truncated_gaussian(gap: Array, epsilon: Array, scale: Array, n: Array) -> F
     mass = special.erf(1 / (np.sqrt(2) * sigma))
 
     # The integrand's peak is between -t/2 (one competitor) and 0 (many), and with many it breaks
-    # off within 1/N of its end. x + 1 is the variable: near t = 2 the interval is short and the
-    # distance from its ends is what counts. Far from the peak nothing is added, so the outer
-    # pieces may be as long as they are.
+    # off within 1/N of its end. The variable is x + 1: near t = 2 the interval is short, and the
+    # distance from its ends must be precise. The outer pieces may be long: they add nothing.
     around_peak = np.arange(-_REACH, _FARTHEST + _REACH) * sigma + (1 - t / 2)[:, None]
     to_the_end = slack[:, None] * (1 - 2.0 ** -np.arange(1, _HALVINGS))
     edges = np.concatenate(
@@ -348,8 +338,8 @@ def _truncated_gaussian(gap: Array, epsilon: Array, scale: Array, n: Array) -> F
 def _gaussian_tail(width: Floats, sigma: Floats) -> Floats:
     """P[1 - width <= sigma Z <= 1] for a standard Gaussian Z and width in [0, 2]."""
     far = special.ndtr(-(1 - width) / sigma) - special.ndtr(-1 / sigma)
-    # That cancels where the interval is short. There the density around its middle is used, with
-    # the Hermite polynomials as its even derivatives.
+    # This cancels where the interval is short: there the density's Taylor series around the middle
+    # is used, whose even derivatives are Hermite polynomials.
     length, middle = width / sigma, (1 - width / 2) / sigma
     short = length * np.maximum(np.abs(middle), 1) < 0.1
     h, m = np.where(short, np.square(length / 2), 0.0), np.where(short, np.square(middle), 0.0)

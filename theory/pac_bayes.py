@@ -1,16 +1,15 @@
 """Bounds on the risk of a reward model from its training data: PAC-Bayes, Occam, hold-out.
 
-All of them need a loss in [0, 1], independent examples from the distribution the risk is about, and
-a prior chosen before the data. n counts independent units: the steps of one solution are not
-independent of each other, so questions are counted. The PAC-Bayes bounds hold for every posterior Q
-at once, so Q may depend on the data. They are one-sided: with probability at least 1 - delta the
-risk is *below* the value. None of them bounds how far the score of a single path is from its true
-value: never use one as epsilon in `accuracy_lower_bound`; `deviation_probability` gives the valid
-step.
+All of them need a loss in [0, 1], independent examples from the distribution of the risk, and a
+prior chosen before the data. n counts independent units: questions, because the steps of one
+solution depend on each other. The PAC-Bayes bounds hold for every posterior Q at once, so Q may
+depend on the data. They are one-sided: with probability at least 1 - delta the risk is *below* the
+value. None of them bounds the deviation of a single path's score: never use one as epsilon in
+`accuracy_lower_bound`; `deviation_probability` gives the valid step.
 
 In the formulas L_S is the risk on the data (of Q on average), L_D the risk on the distribution, n =
-`num_samples` and KL = KL(Q || P) in nats. KL = inf is allowed; a continuous prior gives it to any
-single predictor. The bound is then infinite, or the largest value the formula can take.
+`num_samples` and KL = KL(Q || P) in nats. KL may be inf, as for a single predictor under a
+continuous prior. The bound is then infinite, or the largest value of the formula.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ def generalization_gap_bound(kl: Numbers, *, num_samples: Numbers, delta: Number
 
     sqrt((KL + ln(n / delta)) / (2 (n - 1))), with probability at least 1 - delta, for every Q.
 
-    True for every n >= 2, though not by the proof of appendix B; the standard proof uses the moment
-    generating function of the squared deviation (McAllester 1999; Shalev-Shwartz and Ben-David
-    2014, theorem 31.1). `maurer_pinsker_bound` is smaller for every n >= 2.
+    True for every n >= 2 by the moment generating function of the squared deviation (McAllester
+    1999; Shalev-Shwartz and Ben-David 2014, theorem 31.1), but not by the proof of appendix B.
+    `maurer_pinsker_bound` is smaller for every n >= 2.
 
     Args:
         kl: KL(Q || P) in nats, at least 0; inf gives inf.
@@ -55,8 +54,7 @@ def mcallester_bound(
 ) -> Floats:
     """The paper's bound on L_D itself: L_S + `generalization_gap_bound`.
 
-    L_S + sqrt((KL + ln(n / delta)) / (2 (n - 1))) (McAllester 1999, 2003; theorem 4.2 of
-    the paper, eq. 4). Assumptions and arguments as there.
+    L_S + sqrt((KL + ln(n / delta)) / (2 (n - 1))) (theorem 4.2, eq. 4; McAllester 1999, 2003).
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -80,9 +78,8 @@ def dirac_bound(
 ) -> Floats:
     """The paper's bound for one predictor, Q = Dirac, so that KL = -ln P(predictor).
 
-    L_S + sqrt((-ln P + ln(n / delta)) / (2 (n - 1))) (the pointwise form that section 4.1 states
-    after eq. 5). True if the prior has an atom at the predictor, P(predictor) > 0, and then for
-    all its atoms at once. With the prior's *density*, which section 5.1 speaks of, KL is infinite
+    L_S + sqrt((-ln P + ln(n / delta)) / (2 (n - 1))) (section 4.1, after eq. 5). True for all atoms
+    of the prior at once, P(predictor) > 0. With the prior's *density* (section 5.1), KL is infinite
     and the formula false. `occam_bound` is smaller.
 
     Args:
@@ -109,8 +106,7 @@ def occam_bound(
     """Hoeffding's inequality and a weighted union over the atoms of the prior.
 
     L_S + sqrt((-ln P + ln(1 / delta)) / (2 n)), for all atoms at once (Blumer et al. 1987;
-    Langford 2005). Needs no PAC-Bayes, holds from n = 1 on and is never above `dirac_bound`, which
-    needs n >= 2.
+    Langford 2005). It holds from n = 1 on and is never above `dirac_bound`.
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -136,9 +132,8 @@ def occam_kl_bound(
 ) -> Floats:
     """The kl form of Hoeffding's inequality and a weighted union over the atoms of the prior.
 
-    The largest p with kl(L_S || p) <= (-ln P + ln(1 / delta)) / n, for all atoms at once: the test
-    of each atom is Chernoff's at the level delta P (Langford 2005, section 3.2). Never above
-    `occam_bound`. The prior enters by its logarithm, because delta P underflows beyond 745 nats.
+    The largest p with kl(L_S || p) <= (-ln P + ln(1 / delta)) / n, for all atoms at once: a test of
+    each atom at the level delta P (Langford 2005, section 3.2). Never above `occam_bound`.
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -187,8 +182,7 @@ def seeger_bound(
     """The kl bound of Seeger with Maurer's constant; the sharpest here that needs no parameter.
 
     The largest p with kl(L_S || p) <= (KL + ln(2 sqrt(n) / delta)) / n, kl of two Bernoulli laws
-    (Seeger 2002; Maurer 2004). It is of the order 1 / n where L_S = 0; all square-root bounds are
-    only of the order 1 / sqrt(n).
+    (Seeger 2002; Maurer 2004). At L_S = 0 it is of the order 1 / n, square-root bounds 1 / sqrt(n).
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -210,9 +204,8 @@ def catoni_bound(
 ) -> Floats:
     """Catoni's bound for one constant chosen before the data.
 
-    (1 - exp(-c L_S - (KL + ln(1 / delta)) / n)) / (1 - exp(-c)) (Catoni 2007, theorem 1.2.6). The
-    best c depends on the data: choosing it afterwards needs a union over a grid, with delta divided
-    by the number of its points.
+    (1 - exp(-c L_S - (KL + ln(1 / delta)) / n)) / (1 - exp(-c)) (Catoni 2007, theorem 1.2.6). To
+    choose c after the data, divide delta by the number of points of a grid of c.
 
     Args:
         empirical_risk: L_S, mean of a loss in [0, 1].
@@ -273,7 +266,7 @@ def lambda_bound(
 def tolstikhin_seldin_bound(
     empirical_risk: Numbers, kl: Numbers, *, num_samples: Numbers, delta: Numbers
 ) -> Floats:
-    """The kl bound with its inverse made explicit; fast where L_S is small.
+    """An explicit upper bound on the kl bound; fast where L_S is small.
 
     L_S + sqrt(2 L_S b) + 2 b with b = (KL + ln(2 sqrt(n) / delta)) / n (Tolstikhin and Seldin
     2013, eq. 3). Never below `seeger_bound`.
@@ -310,8 +303,7 @@ def holdout_bound(
       Chernoff), never above the former;
     * `clopper-pearson`: exact for losses that are 0 or 1 (Clopper and Pearson 1934).
 
-    For a large reward model this is the only bound here that is not vacuous: billions of weights
-    cost more nats than there are examples.
+    All other bounds here are vacuous for a large reward model.
 
     Args:
         empirical_risk: mean loss on the held-out examples, in [0, 1].
@@ -323,8 +315,7 @@ def holdout_bound(
         The bound; vacuous from 1 on.
 
     Raises:
-        ValueError: an argument outside its range; for `clopper-pearson` a risk that is not a mean
-            of m zeros and ones.
+        ValueError: an argument outside its range; `clopper-pearson`: no mean of m zeros and ones.
     """
     risk = arguments.risk("empirical_risk", empirical_risk)
     m = arguments.count("num_samples", num_samples, 1, "at least one held-out example is needed")
@@ -343,17 +334,15 @@ def holdout_bound(
 
 
 def deviation_probability(risk: Numbers, epsilon: Numbers, *, num_candidates: Numbers) -> Floats:
-    """What a bound on the risk implies for the scores of N paths: the step from 4.1 to 4.2.
+    """From a bound on the risk to the deviations of N paths' scores: the step from 4.1 to 4.2.
 
     Pr[some of N paths has |score - true value| > epsilon] <= N E|score - true value| / epsilon
-    (Markov's inequality and a union). The value is the delta that belongs to epsilon in the
-    accuracy bounds. Section 4.2 of the paper defines epsilon as the bound of eq. 5 on the gap of
-    risks itself; that step does not follow, and this bound replaces it. With labels y of mean R*
-    the risk E|score - y| bounds E|score - R*|. The paths must come from the distribution of the
-    risk.
+    (Markov's inequality and a union). The value is the delta of this epsilon in the accuracy
+    bounds. Section 4.2 of the paper instead uses the bound of eq. 5 as epsilon, which does not
+    follow. With labels y of mean R* the risk E|score - y| bounds E|score - R*|.
 
     Args:
-        risk: an upper bound on E|score - true value|, in [0, 1].
+        risk: an upper bound on E|score - true value| for the law of the paths, in [0, 1].
         epsilon: largest deviation allowed, at least 0.
         num_candidates: N, at least 1.
 

@@ -1,9 +1,9 @@
-"""The tables of the paper as data: figures recorded from the paper, not measured here.
+"""The tables of the paper as data: numbers from the paper, not measured here.
 
 Source: Zeen Song, Wenwen Qiang, Siyu Zhao, Changwen Zheng and Gang Hua, "Reward Model
 Generalization for Compute-Aware Test-Time Reasoning", arXiv:2505.18065. Each constant names its
-table by the label in the paper's source. The paper's figures (accuracy against N) have no numbers
-in its source, so that they are left out. Accuracies are in percent, as printed.
+table by the label in the paper's source. The plots of accuracy against N are left out: their source
+has no numbers. Accuracies are in percent, as printed.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ COMPARISON = (
 )
 """Eight systems of others, then the paper's own four rows (appendix E).
 
-Table `tab:compare`. The paper does not say how the figures of the eight were obtained, except for
-96.7, "reported by MCTSr". The table names neither the PRM nor N of its CATS rows, and leaves open
-whether "Math" is MATH-500 or the 5000 test questions. Base models range from 1B to 72B. The text
-speaks of "DeepSeekMath-72B", the table of DeepSeekMath-7B.
+Table `tab:compare`. The paper does not name the source of the eight systems' numbers, except for
+96.7, "reported by MCTSr". The table names neither the PRM nor N of its CATS rows, nor whether
+"Math" is MATH-500 or the 5000 test questions. The text names "DeepSeekMath-72B", the table "-7B".
 """
 
 
@@ -68,13 +67,10 @@ class PrmSparsity(NamedTuple):
     """One row of `tab:sparse`.
 
     Attributes:
-        prm: name of the PRM.
         parameters: their number, printed in billions to three digits.
-        total_sparsity: share of all parameters with "values smaller than 1e-4", in [0, 1]; read as
-            magnitudes here, which is our reading.
+        total_sparsity: share of all parameters with "values smaller than 1e-4", in [0, 1].
         last_layer_sparsity: the same share in the output layer.
-        test_error: cross-entropy of step scores against step labels on the test set of PRM800K; the
-            unit is not printed, nats are assumed.
+        test_error: cross-entropy of step scores on the test set of PRM800K, presumably in nats.
     """
 
     prm: str
@@ -85,7 +81,7 @@ class PrmSparsity(NamedTuple):
 
     @property
     def nonzero_parameters(self) -> float:
-        """Parameters that are not counted as zero; derived, not printed."""
+        """Parameters that do not count as zero; not printed."""
         return self.parameters * (1.0 - self.total_sparsity)
 
 
@@ -100,16 +96,14 @@ SPARSITY = (
 
 Table `tab:sparse`. The rows of the two RLHFlow PRMs are equal in every column.
 
-A constant score of .5 has a cross-entropy of .69 nats a step: at 2.78 to 4.43 nats these PRMs would
-be confidently wrong, unless the unit is another one or steps are summed, as in eq. 2.
-"""
+A constant score of .5 has a cross-entropy of .69 nats a step. At 2.78 to 4.43 nats these PRMs would
+be confidently wrong, unless the unit is another one or the sum is over steps, as in eq. 2."""
 
 
 class SparsityAblation(NamedTuple):
     """One PRM of `tab:abl_sparse`: average accuracy in percent, with and without the sparsity.
 
     Attributes:
-        prm: name of the PRM.
         math500_with, aime24_with: the sparsity is part of the state.
         math500_without, aime24_without: it is not.
     """
@@ -128,10 +122,7 @@ SPARSITY_ABLATION = (
     SparsityAblation("Skywork-PRM-1.5B", 85.98, 23.55, 84.47, 22.45),
     SparsityAblation("Qwen2.5-Math-PRM-7B", 86.26, 24.09, 85.59, 23.48),
 )
-"""With and without the sparsity in the state (appendix H.1).
-
-Table `tab:abl_sparse`; the policy is Qwen2.5-Instruct-7B.
-"""
+"""With and without the sparsity in the state (appendix H.1); the policy is Qwen2.5-Instruct-7B."""
 
 
 class RewardAblation(NamedTuple):
@@ -162,13 +153,12 @@ REWARD_ABLATION = (
 )
 """Weights of the reward (appendix H.2).
 
-Table `tab:lambda`. This ablation and the next two name Qwen2.5-Math-PRM-7B "as the policy model",
-which is a PRM. The mean of `math500_with` in `SPARSITY_ABLATION` is 84.708, so that the policy is
-evidently Qwen2.5-Instruct-7B.
+Table `tab:lambda`. This ablation and the next two name Qwen2.5-Math-PRM-7B, a PRM, "as the policy
+model". The mean of `math500_with` in `SPARSITY_ABLATION` is 84.708, so the policy is evidently
+Qwen2.5-Instruct-7B.
 
-The text says that excluding the margin or the largest score costs "over 1%". That holds for the
-rows with a single term (1.06 to 2.46 points), not for the two re-weighted rows without one of them
-(.66 and .59).
+The text says that excluding the margin or the largest score costs "over 1%". This is true for the
+rows with one term (1.06 to 2.46 points), but not for the two rows without one term (.66 and .59).
 """
 
 
@@ -198,10 +188,7 @@ NETWORK_ABLATION = (
     NetworkAblation(3, 128, 3, 256, 84.66),
     NetworkAblation(3, 512, 3, 512, 84.03),
 )
-"""Sizes of the networks (appendix H.2).
-
-Table `tab:actor-critic-ablation`. Whether "two-layer" counts the output layer is not said; here it
-means two hidden layers."""
+"""Sizes of the networks (appendix H.2). Our reading of "two-layer": two hidden layers."""
 
 
 class DiscountAblation(NamedTuple):
@@ -224,10 +211,7 @@ DISCOUNT_ABLATION = (
     DiscountAblation(0.99, 84.60),
     DiscountAblation(1.0, 84.56),
 )
-"""Discounts (appendix H.2).
-
-Table `tab:gamma-ablation`. The paper names gamma = .9 nowhere else.
-"""
+"""Discounts (`tab:gamma-ablation`, appendix H.2); the paper names gamma = .9 nowhere else."""
 
 
 HUB_IDS: Mapping[str, str] = MappingProxyType(
@@ -248,7 +232,5 @@ HUB_IDS: Mapping[str, str] = MappingProxyType(
 )
 """The paper's name of a model -> its id on the Hugging Face hub.
 
-The paper prints no ids. These are the releases that its names and citations describe, as a study
-that it cites uses them (arXiv:2502.06703). Two policies are spelled in two ways, in section 6.2 and
-in `tab:compare`.
-"""
+The paper prints no ids. Its names and citations describe these releases, which a study that it
+cites uses (arXiv:2502.06703). Section 6.2 and `tab:compare` spell two policies differently."""

@@ -1,9 +1,8 @@
 """Answer or abstain: the lowest threshold on a score above which answers are right often enough.
 
-Given the number of answered questions, the errors among them are binomial, because a threshold that
-was fixed before the data makes the answered questions independent draws from the law of those that
-reach it. If several thresholds are each tested at the level delta, some test errs more often than
-delta: the naive choice of the lowest that passes fails in most worlds where the score is useless.
+A threshold that is fixed before the data makes the answered questions independent draws, so the
+errors among them are binomial, given their number. If several thresholds are each tested at the
+level delta, some test errs more often than delta.
 """
 
 from __future__ import annotations
@@ -42,13 +41,11 @@ def certify_selective(
 ) -> Selective:
     """The thresholds t at which answers of a score >= t are right with probability >= `target`.
 
-    The test of a threshold is `selective_p` at alpha = 1 - target, and those of all thresholds are
-    corrected by the order `fallback`, from the highest threshold down. The highest thresholds have
-    too few answers for any certificate; a plain fixed sequence would stop at them.
+    The test of a threshold is `selective_p` at alpha = 1 - target. The order `fallback` corrects
+    the tests: "descending" would stop at the highest thresholds, which have too few answers.
 
     Args:
-        scores: f64[n], one per question; a monotone transform of scores and thresholds changes
-            nothing.
+        scores: f64[n], one per question; only their order against the thresholds counts.
         right: bool[n] or 0 and 1, whether the question's answer is right.
         thresholds: f64[G], rising, fixed before the data.
         target: accuracy of the answered questions, in (0, 1).
@@ -58,8 +55,7 @@ def certify_selective(
         The lowest certified threshold, and the counts and p values of all.
 
     Raises:
-        ValueError: an argument outside its range, thresholds that do not rise, or arrays of
-            different lengths.
+        ValueError: an argument outside its range, unordered thresholds, or different lengths.
     """
     score, hits = arguments.real("scores", scores), arguments.sample("right", right)
     grid = arguments.real("thresholds", thresholds)

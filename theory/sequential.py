@@ -1,11 +1,11 @@
 """Sequential decisions: a mean is above a target, below it, or not settled yet.
 
-Two e-processes run side by side, one against "at most the target" and one against "at least the
-target". Each may be inspected after every question, so that the search may stop at the first
-question after which one of them reaches 1 / delta (Ville 1939).
+There are two e-processes, one against "at most the target" and one against "at least the target".
+Each may be inspected after every question, so that the evaluation may stop at the first question
+after which one of them reaches 1 / delta (Ville 1939).
 
 `settle` is for one right or wrong answer a question, and `settle_mean` for any value in [0, 1],
-such as the mean over seeds. A difference D of two accuracies enters as (1 + D) / 2.
+such as the mean over seeds. For a difference D of two accuracies, pass (1 + D) / 2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Decision = Literal["above", "below", "open"]
 
 @dataclass(frozen=True)
 class Settled:
-    """What a sequence of answers shows about an accuracy, or one of values about their mean.
+    """The decision from a sequence of answers or of values.
 
     Attributes:
         decision: "open" if neither e-process reached 1 / delta.
@@ -45,14 +45,12 @@ class Settled:
 def settle(right: Numbers, *, target: float, delta: float) -> Settled:
     """The first answer after which it is settled whether an accuracy is above a target.
 
-    "Above" is decided where `binary_log_wealth` of the right answers against a mean of `target`
-    reaches ln(1 / delta), and "below" where that of the wrong answers against 1 - `target` does.
-    Each of the two decisions is false with probability at most delta, at whatever answer it is
-    made.
+    The decision is "above" where `binary_log_wealth` of the right answers against a mean of
+    `target` reaches ln(1 / delta), and "below" where that of the wrong answers against 1 - `target`
+    does. Each of the two is false with probability at most delta.
 
     Args:
-        right: bool[n] or 0 and 1 in the order of inspection, n at least 1. The order may not depend
-            on the answers.
+        right: bool[n] or 0 and 1, n at least 1, in an order that does not depend on the answers.
         target: in (0, 1).
         delta: in (0, 1).
 
@@ -75,12 +73,10 @@ def settle(right: Numbers, *, target: float, delta: float) -> Settled:
 def settle_mean(values: Numbers, *, target: float, delta: float) -> Settled:
     """The first value after which it is settled whether the mean of their law is above a target.
 
-    As `settle`, by `running_log_wealth` of the values against `target`, and of 1 - values against
-    1 - `target`.
+    As `settle`, by `running_log_wealth` of the values, and of 1 - values against 1 - `target`.
 
     Args:
-        values: f64[n] in [0, 1], one per question in the order of inspection, n at least 1. The
-            order may not depend on the values.
+        values: f64[n] in [0, 1], one per question, n at least 1, in an order as for `settle`.
         target: in (0, 1).
         delta: in (0, 1).
 

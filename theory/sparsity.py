@@ -13,11 +13,7 @@ from ._arguments import Floats, Numbers
 from .pac_bayes import generalization_gap_bound
 
 THRESHOLD = 1e-4
-"""A parameter w counts as zero if |w| is below this.
-
-Appendix G counts "parameters with values smaller than" it; that this means magnitudes is our
-reading.
-"""
+"""A parameter w counts as zero if |w| is below this: our reading of "values smaller than" it."""
 
 # Elements processed together, so that a tensor of any size needs little memory.
 _BLOCK = 1 << 20
@@ -56,15 +52,12 @@ class Sparsity:
 
 
 def measure_sparsity(arrays: Iterable[tuple[str, np.ndarray]]) -> Sparsity:
-    """Counts the parameters with |w| < 1e-4, tensor by tensor.
+    """Count the parameters with |w| < 1e-4, tensor by tensor.
 
-    The share over the whole model is the number of such parameters divided by the number of
-    parameters, each stored tensor counted once: a tied head is not stored a second time and does
-    not count again; a head that is stored but unused does count.
+    Each stored tensor counts once: a tied head does not count again, an unused one counts.
 
     Args:
-        arrays: (name, values) pairs, floating point, any shape; consumed one at a time, so they
-            can be streamed from a file.
+        arrays: (name, values) pairs, floating point, any shape; consumed one at a time.
 
     Raises:
         ValueError: a repeated name, a tensor that is not floating point, NaN or infinity.
@@ -102,10 +95,9 @@ def sparsity_bound(
 
     The paper gives no value of c and does not define d; the number of parameters is our reading.
     The bound is true from c = `support_code_c` on, the c of a code that stores positions and
-    values. It is false in general for c = 1, most plainly at d = k = 1, where the predictor costs
-    nothing. The parameters counted as 0 must be 0: if they only have |w| < 1e-4, the bound is about
-    the pruned model. For models with billions of parameters it is far above 1 at every c for which
-    it is true.
+    values. It is false in general for c = 1, for example at d = k = 1, where the predictor costs
+    nothing. The other parameters must be 0: if they only have |w| < 1e-4, the bound is about the
+    pruned model. For models with billions of parameters, every true bound is far above 1.
 
     Args:
         num_nonzero: k, at least 0 and at most d.
@@ -131,10 +123,9 @@ def sparsity_bound(
 def support_code_length(
     num_nonzero: Numbers, num_params: Numbers, *, bits_per_value: Numbers
 ) -> Floats:
-    """Length in nats of a code for a sparse model; -ln P of the prior that belongs to it.
+    """Length in nats of a code for a sparse model, a `neg_log_prior` for `occam_bound`.
 
-    ln(d + 1) + ln C(d, k) + k b ln 2: how many are nonzero, which, and their values in b bits.
-    A true `neg_log_prior` for `dirac_bound` and `occam_bound`.
+    ln(d + 1) + ln C(d, k) + k b ln 2: the number of nonzeros, their positions, their b-bit values.
 
     Args:
         num_nonzero: k, at least 0 and at most d.
@@ -183,13 +174,12 @@ def _counts(num_nonzero: Numbers, num_params: Numbers) -> tuple[Floats, Floats]:
 def _log_binomial(n: Floats, k: Floats) -> Floats:
     """ln C(n, k), also for billions.
 
-    Differences of log-gamma lose precision (3e-5 absolute at n = 7e9). The binomial probability of
-    k at p = k / n is not small and is known precisely, and what remains of
-    C(n, k) p**k (1 - p)**(n - k) is a sum of positive terms.
+    Differences of log-gamma lose precision (3e-5 absolute at n = 7e9). The binomial probability
+    C(n, k) p**k (1 - p)**(n - k) at p = k / n is precise, and -ln of the other factors is positive.
     """
     inner = (k > 0) & (k < n)
     n, k = np.where(inner, n, 2.0), np.where(inner, k, 1.0)
-    # C(n, k) = C(n, n - k); at most half, 1 - p loses nothing.
+    # C(n, k) = C(n, n - k); with p <= 1/2, 1 - p is precise.
     k = np.minimum(k, n - k)
     p = k / n
     value = np.log(stats.binom.pmf(k, n, p)) + k * np.log(n / k) - (n - k) * np.log1p(-p)

@@ -1,10 +1,9 @@
 """Stop at the first good path: the lowest threshold on its score at which little accuracy is lost.
 
 Best-of-N samples N paths and gives the answer of the best score. The stopped search samples the
-same paths one after the other and stops at the first score that reaches a threshold, so it never
-samples more paths. A question is harmful if the whole search answers it right and the stopped
-search answers it wrong. The share of harmful questions is an upper bound on the accuracy that is
-lost.
+same paths one after the other and stops at the first score that reaches a threshold. A question is
+harmful if the whole search answers it right and the stopped search answers it wrong. The share of
+harmful questions bounds the accuracy that is lost.
 """
 
 from __future__ import annotations
@@ -45,10 +44,8 @@ def certify_stopping(
 ) -> Stopping:
     """The thresholds at which stopping loses less than `max_loss` of the accuracy of all N paths.
 
-    The test of a threshold is exact: Pr[Bin(n, max_loss) <= harmful questions]. The tests go from
-    the highest threshold down, each at the level delta, and end at the first that does not reject
-    (`order="descending"` of `reject`). This order is fixed before the data, and a higher threshold
-    stops later.
+    The test of a threshold is exact: Pr[Bin(n, max_loss) <= harmful questions]. `reject` corrects
+    the tests in the order "descending".
 
     Args:
         scores: f64[n, N], of the paths of each question in the order of sampling; -1 for a path
@@ -62,8 +59,7 @@ def certify_stopping(
         The lowest certified threshold, and the counts and p values of all.
 
     Raises:
-        ValueError: an argument outside its range, thresholds that do not rise, or arrays of
-            different shapes.
+        ValueError: an argument outside its range, unordered thresholds, or different shapes.
     """
     grid = arguments.nonnegative("thresholds", thresholds, "no search stops without an answer")
     if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all():
@@ -92,7 +88,7 @@ def _stopped(
     total, rows = score.shape[1], np.arange(score.shape[0])
     best = score.argmax(axis=1)  # the first of equal scores, as in a search
     whole = hits[rows, best] & (score[rows, best] >= 0)
-    # The highest score so far rises only, so that a search stops where it reaches the threshold.
+    # The highest score so far never falls: the search stops where it reaches the threshold.
     highest = np.maximum.accumulate(score, axis=1)
     before = (highest[None, :, :] < grid[:, None, None]).sum(axis=2)
     at = np.where(before < total, before, best[None, :])

@@ -1,11 +1,10 @@
-"""Choosing among configurations with a guarantee: exact tests, and corrections for many of them.
+"""A choice among configurations with a guarantee: exact tests, and corrections for many of them.
 
-A configuration is certified if "its accuracy is at most the target" is refuted. If several tests
-each have the level delta, some test errs more often than delta: the corrections here keep the
-probability that any certified configuration is wrong at delta (Angelopoulos et al.: "Learn then
-Test", 2021, arXiv:2110.01052). Any certified configuration may therefore be chosen, by any rule.
-The questions of the tests must be independent of one another, and must not have trained or chosen
-anything that is tested: model, controller, calibration, grid or order.
+A configuration is certified if "its accuracy is at most the target" is refuted. With the
+corrections, the probability that any certified configuration is wrong is at most delta
+(Angelopoulos et al.: "Learn then Test", 2021, arXiv:2110.01052). Any rule may therefore choose
+among the certified ones. The questions of the tests must be independent of one another, and must
+not have trained or chosen anything that is tested: model, controller, calibration, grid or order.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ from ._arguments import Array, Floats, Numbers
 from .pac_bayes import holdout_bound
 
 Order = Literal["holm", "descending", "fallback"]
-"""How the level delta is spread over the tests, see `reject`."""
+"""The division of the level delta among the tests, see `reject`."""
 
 
 @dataclass(frozen=True)
 class Certified:
-    """What a set of tests has certified.
+    """The certified configurations.
 
     Attributes:
-        index: the first certified configuration, the cheapest if they are listed by cost; None
-            without one.
+        index: the first certified configuration; None without one.
         p_values: f64[G], before the correction.
         certified: bool[G].
     """
@@ -74,14 +72,15 @@ def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDA
     """Which hypotheses are rejected, with probability at most delta of any false rejection.
 
     * `holm`: the smallest p value is tested at delta / G, the next one at delta / (G - 1), and so
-      on up to the first that is not rejected (Holm 1979). The default: it needs no order.
+      on up to the first that is not rejected (Holm 1979). It needs no order.
     * `descending`: from the last hypothesis to the first, each at delta, up to the first that is
-      not rejected. Powerful where the last is the safest. The order must have been fixed before the
-      data. Where accuracy falls with cost it certifies nothing.
+      not rejected. Powerful where the last is the safest; certifies nothing where accuracy falls
+      with cost.
     * `fallback`: from the last hypothesis to the first. Each is tested at delta / G, plus the level
       of the one before it if that was rejected (Wiens: "A fixed sequence Bonferroni procedure",
-      2003). The test continues after a hypothesis that is not rejected. The order must have been
-      fixed before the data.
+      2003).
+
+    The order of the last two must be fixed before the data.
 
     Args:
         p_values: f64[G] in [0, 1], of any dependence on one another.
@@ -134,8 +133,7 @@ def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
 def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:
     """Upper bound on a share of successes at a fixed number of trials; see `binomial_lower`.
 
-    Applied to harmful discordances (right with all paths, wrong with fewer), it bounds the accuracy
-    that a cheaper configuration loses.
+    From questions that are right with all paths and wrong with fewer, it bounds lost accuracy.
     """
     hits, total = arguments.successes("successes", successes, "trials", trials)
     delta = arguments.error_rate(delta)
@@ -145,9 +143,8 @@ def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
 def selective_p(errors: Numbers, answered: Numbers, alpha: Numbers) -> Floats:
     """p value of "of the answered questions a share of alpha or more is wrong".
 
-    Pr[Bin(k, alpha) <= e], valid given the number k of answered questions. The threshold that
-    decides which are answered must be fixed before the data, or be one of several that `reject`
-    corrects for.
+    Pr[Bin(k, alpha) <= e], given the number k of answered questions. The threshold must be fixed
+    before the data, or be one of several that `reject` corrects for.
 
     Args:
         errors: e, wrong answers among the answered, whole.

@@ -9,14 +9,10 @@ from ._arguments import Flags, Numbers
 
 
 def is_vacuous_upper(bound: Numbers) -> Flags:
-    """Whether an upper bound on a risk, a gap of risks or a probability is at least 1.
-
-    The bounded quantity is at most 1 without any assumption. A required coverage above 1 is the
-    same case: no number of candidates reaches it.
-    """
+    """Whether an upper bound on a risk, a gap of risks or a probability is at least 1."""
     return np.asarray(arguments.real("bound", bound) >= 1)[()]
 
 
 def is_vacuous_lower(bound: Numbers) -> Flags:
-    """Whether a lower bound on an accuracy is at most 0, which any accuracy is above."""
+    """Whether a lower bound on an accuracy is at most 0."""
     return np.asarray(arguments.real("bound", bound) <= 0)[()]

@@ -37,25 +37,22 @@ def load_controller(
 ) -> SearchMethod:
     """A trained CATS controller, ready for `Searcher(strategy=...)`.
 
-    The method also knows the calibrations and models of the controller's training. A `Searcher`
-    takes the calibration of its PRM from there, and warns if it has other models.
+    The method includes the calibrations and models of the controller's training. A `Searcher` uses
+    the calibration of its PRM, and warns if it has other models.
 
     Args:
-        name: name of a shipped controller, "cats" or "cats-tokens", or a folder that `cats-jax
-            train` wrote.
+        name: "cats" or "cats-tokens", which are shipped, or a folder that `cats-jax train` wrote.
         mode: "argmax" takes the most likely action, "sample" draws one.
-        price: price of 100 candidates, or of 1000 tokens, in units of a right answer, within the
-            range of the training; default: the training's default.
-        prm_token_cost: cost of a PRM token relative to a policy token; default: the first rate of
-            the training.
-        prm_threshold: probability of a step below which the PRM is called, see
-            `search.cats.CatsConfig`.
+        price: price of 100 candidates, or of 1000 tokens, in units of a right answer, at most the
+            largest of the training; default: the training's default.
+        prm_token_cost: cost of a PRM token relative to a policy token; default: the training's
+            first one.
+        prm_threshold: P(step right) below which the PRM is called, see `search.cats.CatsConfig`.
         min_prm_weight: least weight of the PRM at which it is called, see `search.cats.CatsConfig`.
         beam_width: K, the number of paths kept; default: a quarter of N.
 
     Raises:
-        BadInputError: there is no such controller, its checkpoint is damaged, or an option breaks
-            its rule.
+        BadInputError: the controller is missing or damaged, or an option breaks its rule.
     """
     options = {
         "mode": mode,

@@ -1,8 +1,8 @@
 """Checkpoints of controllers: arrays in orbax's format, and a JSON file with their meaning.
 
 A checkpoint is a folder: `params/` (orbax) and `checkpoint.json` (format version, names of the
-features, action table, configurations). An actor identifies features and actions by position only.
-A checkpoint whose features or action table do not fit is therefore refused when it is read.
+features, action table, configurations). An actor identifies features and actions by position, so
+`load` refuses other features or another action table.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from .checkpoint_migration import (
 )
 
 FORMAT_VERSION = 4
-"""Increased whenever an older reader would misunderstand a newer checkpoint."""
+"""It increases when an older reader would misread a newer checkpoint."""
 
 JSON_NAME = "checkpoint.json"
-"""Name of the JSON file, which is written last: a folder without it is not a checkpoint."""
+"""Name of the JSON file, which is written last: only a folder with it is a checkpoint."""
 
 _PARAMS_NAME = "params"
 _MAX_VALUES = 1 << 24
@@ -56,9 +56,9 @@ class Checkpoint(NamedTuple):
     Attributes:
         actor: parameters of `learners.make_actor(len(config.actions), train_config.actor_hidden)`.
         critic: parameters of `learners.make_critic(train_config.critic_hidden)`.
-        config: configuration of the search it was trained for, action table included.
+        config: configuration of its search, action table included.
         train_config: configuration of its training.
-        info: JSON values added by the caller of `save` (seed, question set, figures).
+        info: JSON values from the caller of `save` (seed, questions, results).
     """
 
     actor: Any
@@ -83,11 +83,10 @@ def save(
         state: learner state of one seed, without a leading axis of seeds.
         train_config: training configuration; its `cats` is the search of the controller.
         info: further JSON values to write.
-        overwrite: whether to replace an existing checkpoint.
 
     Raises:
-        BadInputError: the folder holds a checkpoint already, or the state's shapes are not
-            those of this configuration's networks.
+        BadInputError: the folder holds a checkpoint already, or the state has other shapes than
+            the networks of this configuration.
     """
     path = pathlib.Path(path).absolute()
     if (path / JSON_NAME).exists() and not overwrite:
@@ -96,13 +95,12 @@ def save(
     actions = train_config.cats.actions
     _check_shapes(path, params, train_config)
     path.mkdir(parents=True, exist_ok=True)
-    # The JSON is written last. A folder without it is not a checkpoint, so a killed save leaves
-    # none.
+    # The JSON is written last, so that a killed save leaves no checkpoint.
     (path / JSON_NAME).unlink(missing_ok=True)
     table = np.asarray(actions.rows, np.float32)
     durable.refuse_link(path / _PARAMS_NAME)
     ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
-    # This file only names the folder of the save, which is wrong once a checkpoint is moved.
+    # This file names the folder of the save, which is wrong once a checkpoint is moved.
     (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
     document = {
         "format_version": FORMAT_VERSION,
@@ -117,11 +115,11 @@ def save(
 def load(path: str | pathlib.Path) -> Checkpoint:
     """Read a checkpoint that fits this version's features and its own action table.
 
-    A configuration of format 2 or 3 is rewritten as it is read; the files stay as they are.
+    Formats 2 and 3 are converted in memory.
 
     Raises:
-        BadInputError: there is no checkpoint, it is damaged, of another format version, trained
-            with other features, or its network and its action table do not belong together.
+        BadInputError: the checkpoint is missing, damaged, of another format version, trained with
+            other features, or its network and its action table do not belong together.
     """
     path = pathlib.Path(path).absolute()
     document = _read_json(path)
@@ -175,7 +173,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Hides Orbax's log about damaged arrays, because an error of one line reports them."""
+    """Hide Orbax's log about damaged arrays, which an error of one line reports."""
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -214,10 +212,7 @@ def started_from(
 
 
 def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[str, Any]:
-    """The info of a training, with the questions of the controller that it started from.
-
-    The controller has learned from both, and must not be evaluated on either.
-    """
+    """The info of a training, with the questions of the controller that it started from."""
     if start is None:
         return info
     known = {
@@ -244,7 +239,6 @@ def make_controller(checkpoint: Checkpoint, mode: str = "argmax") -> search.cats
     """The policy of a trained controller, whose params are `checkpoint.actor`.
 
     Args:
-        checkpoint: checkpoint from `load`.
         mode: mode of the policy, "sample" or "argmax", see `learners.make_policy`.
     """
     hidden = checkpoint.train_config.actor_hidden
@@ -330,10 +324,7 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
 
 
 def _check_size(path: pathlib.Path) -> None:
-    """Raise ValueError if the arrays are far larger than those of a controller.
-
-    A file of some bytes can stand for an array of any size.
-    """
+    """Raise ValueError if the arrays are too large: a small file can declare arrays of any size."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(ocp.metadata(str(path)).metadata)]
     if sum(map(math.prod, shapes)) > _MAX_VALUES:
         raise ValueError(f"it has more than {_MAX_VALUES} values")
@@ -364,7 +355,7 @@ def _check_shapes(path: pathlib.Path, params: Any, config: learners.TrainConfig)
 
 
 def config_document(config: learners.TrainConfig) -> dict[str, Any]:
-    """A training configuration as a JSON value; an algorithm is named beside its settings."""
+    """A training configuration as a JSON value, with the name of the algorithm."""
     document = dataclasses.asdict(config)
     algorithm = document["learner"]["algorithm"]
     document["learner"]["algorithm"] = {

@@ -16,10 +16,9 @@ _RENAMED = {"trace": "gae_lambda", "sample_costs": "prices", "rollouts": "search
 def from_format_2(train_config: dict[str, Any]) -> dict[str, Any]:
     """The training configuration of format 2, rewritten in format 3.
 
-    Format 2 kept the default price among the settings of the search. It had one flat `learner` with
-    the settings of all algorithms. The algorithm was PPO if `clip` was a number, AWR if
-    `regression` was a number, and A2C otherwise. Three settings had other names. A missing setting
-    gets its default of format 2. An unknown setting is kept here and refused later.
+    In format 2 the search has the default price, `learner` has the settings of all algorithms, and
+    three settings have other names. The algorithm is PPO if `clip` is a number, AWR if `regression`
+    is a number, and A2C otherwise. A missing setting gets its default of format 2.
 
     Args:
         train_config: JSON value of "train_config"; it is not modified.
@@ -48,8 +47,7 @@ def from_format_3(document: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint's JSON of format 3, with the names of settings and features of format 4.
 
     Args:
-        document: the JSON value; it is not modified. Its "train_config" may be a rewritten one of
-            format 2.
+        document: the JSON value; it is not modified.
     """
     read = {name: document[name] for name in ("feature_names", "train_config") if name in document}
     return {**document, **with_current_names(read)}
@@ -58,11 +56,11 @@ def from_format_3(document: dict[str, Any]) -> dict[str, Any]:
 def excluding_new_features(train_config: dict[str, Any], num_features: int) -> dict[str, Any]:
     """The training configuration, in which the features that its networks lack are excluded.
 
-    A search then does not request what only these features read, such as log-probabilities.
+    A search then does not need what only these features read, such as log-probabilities.
 
     Args:
         train_config: JSON value of "train_config"; it is not modified.
-        num_features: number of features of the checkpoint; they are the first of today's features.
+        num_features: number of features of the checkpoint, the first of the current ones.
 
     Raises:
         KeyError, TypeError: the value is not a configuration.
@@ -80,8 +78,7 @@ def with_new_features(params: Any, num_features: int) -> Any:
 
     Args:
         params: parameters of a network; it is not modified.
-        num_features: number of features it was trained with; they are the first of today's
-            features.
+        num_features: number of features of its training, the first of the current ones.
     """
     missing = len(search.cats.FEATURE_NAMES) - num_features
     first = dict(params["layer_0"])

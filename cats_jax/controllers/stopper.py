@@ -1,7 +1,7 @@
 """Checkpoints of stoppers, see `search.methods.learned_stopping`: a safetensors and a JSON file.
 
-The folder looks like that of a CATS controller: `checkpoint.json` holds the names of the features,
-the sizes and the info, and is written last. The network is in `actor.safetensors`.
+`checkpoint.json`, which is written last, holds the names of the features, the sizes and the info.
+The network is in `actor.safetensors`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Stopper(NamedTuple):
 
     Attributes:
         actor: parameters of `learners.stopping_networks(config)[0]`.
-        uses_scores: whether it sees scores.
+        uses_scores: whether scores are features.
         path_score: name of the aggregation of step scores.
         hidden: widths of the actor's hidden layers.
         prices: prices of 100 paths in its training.
-        info: JSON values added by the caller of `save_stopper`.
+        info: JSON values from the caller of `save_stopper`.
     """
 
     actor: Any
@@ -66,7 +66,7 @@ class Stopper(NamedTuple):
 
 
 def save_stopper(path: str | pathlib.Path, stopper: Stopper) -> pathlib.Path:
-    """Write a stopper to a folder, which is created.
+    """Write a stopper to a new folder.
 
     Raises:
         BadInputError: the folder holds a checkpoint already.
@@ -95,8 +95,7 @@ def load_stopper(path: str | pathlib.Path) -> Stopper:
     """Read a stopper.
 
     Raises:
-        BadInputError: there is no stopper, or it is damaged, of another format, or was trained with
-            other features.
+        BadInputError: the stopper is missing, damaged, of another format, or has other features.
     """
     path = pathlib.Path(path).absolute()
     file = path / JSON_NAME
@@ -158,7 +157,7 @@ def _read_actor(file: pathlib.Path, hidden: tuple[int, ...]) -> Any:
     try:
         with safe_open(str(file), framework="numpy") as stored:
             slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
-            # Only headers are read before this: a file can't ask for much memory.
+            # Only headers are read before this check: a file can't allocate much memory.
             found = {name: tuple(each.get_shape()) for name, each in slices.items()}
             if found != wanted or any(each.get_dtype() != "F32" for each in slices.values()):
                 raise ValueError("its tensors are not those of the network")

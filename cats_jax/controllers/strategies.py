@@ -1,4 +1,4 @@
-"""Building strategies from the names and options of a recipe or a command line."""
+"""Strategies from the names and options of a recipe or a command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..specs.functions import is_function_name, load_function
 from ..specs.recipe import StrategySpec, check_path_text
 
 DEFAULT_CONTROLLER = "cats"
-"""Name of the default controller, shipped with the embedded world for its policy "weak"."""
+"""Name of the default controller, trained for the policy "weak" of the embedded world."""
 
 _CONFIG_OPTIONS = (
     "rounds",
@@ -47,12 +47,10 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     """Build a strategy from its name and options.
 
     Args:
-        spec: name and options of the strategy. The name is one of `FACTORIES`, or
-            `module:function` for a function of the user's own that returns a `search.Strategy` or a
-            `SearchMethod`. Each takes `beam_width`, the number K of paths kept, in addition to its
-            own options.
-        path_score: name of the aggregation, used if the factory takes one and the options have
-            none.
+        spec: name and options of the strategy. The name is one of `FACTORIES`, or `module:function`
+            for a function that returns a `search.Strategy` or a `SearchMethod`. Each also has the
+            option `beam_width`, the number K of paths kept.
+        path_score: default of an option `path_score`.
 
     Raises:
         BadInputError: a name or option is unknown, or the value of an option breaks its rule.
@@ -107,10 +105,9 @@ def _factory(spec: StrategySpec) -> Callable[..., SearchMethod]:
 
 
 def options_of(spec: StrategySpec) -> list[str]:
-    """Names of the options that a strategy takes, except `beam_width`.
+    """Names of the options of a strategy, except `beam_width`: its factory's keyword arguments.
 
-    They are its factory's keyword arguments; `**changes` stands for the fields of a CATS
-    configuration.
+    In place of `**changes` there are the fields of a CATS configuration.
     """
     parameters = inspect.signature(_factory(spec)).parameters
     names = [name for name in parameters if name != "changes"]
@@ -129,7 +126,7 @@ def _required_of(factory: Callable[..., SearchMethod]) -> list[str]:
 
 @functools.cache
 def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
-    # Cached, because an equal object spares a compilation. A K below N drops paths.
+    # Cached: another object would be another compilation. A K below N drops paths.
     return dataclasses.replace(strategy, width=lambda num_candidates: width, keeps_all_paths=False)
 
 
@@ -167,7 +164,7 @@ def _cats(
     min_prm_weight: float | None = None,
 ) -> SearchMethod:
     path = controller_folder(checkpoint)
-    # Imported here, because it imports the learners, which only a learned policy needs.
+    # Imported here: it imports the learners, which only a learned policy needs.
     from .checkpoint import load, make_controller, origin_of
 
     found = load(path)
@@ -328,8 +325,7 @@ def _with_selective_calls(
     """The configuration with the options for selective PRM calls; None changes nothing.
 
     Raises:
-        BadInputError: a value is not a number, or searches of the configuration can't make such
-            calls.
+        BadInputError: a value is not a number, or the configuration excludes such calls.
     """
     given = {
         name: _number(name, value, meaning)
@@ -404,7 +400,7 @@ def controller_folder(name: str) -> pathlib.Path:
 
 
 def foreign_models(specs: Iterable[StrategySpec], models: Fingerprints) -> tuple[str, ...]:
-    """A warning for each controller that was trained with other models than those of a search.
+    """A warning for each controller whose training had other models than a search.
 
     Args:
         specs: strategies of a search.
@@ -419,10 +415,9 @@ def foreign_models(specs: Iterable[StrategySpec], models: Fingerprints) -> tuple
 
 
 def default_calibrations(spec: StrategySpec, policy: str) -> Calibrations:
-    """The calibrations of PRMs for a strategy and a policy, if none were given.
+    """The default calibrations of PRMs for a strategy and a policy.
 
     Args:
-        spec: the strategy.
         policy: path or name of the policy.
 
     Returns:
@@ -446,10 +441,7 @@ def _origin(spec: StrategySpec) -> Origin | None:
 
 
 def revisions_of(specs: Sequence[StrategySpec]) -> dict[str, int] | None:
-    """Version of the rule of each method whose rule has changed; None without such a method.
-
-    It is recorded in a run's manifest, so that a run is not continued with another rule.
-    """
+    """Versions of changed rules, for a run's manifest: no run may continue with another rule."""
     return {spec.name: _REVISIONS[spec.name] for spec in specs if spec.name in _REVISIONS} or None
 
 
@@ -504,4 +496,4 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 """The factories of strategies by the names that recipes use."""
 
 _REVISIONS: Mapping[str, int] = MappingProxyType({"mcts": 2, "particle_filtering": 2})
-"""Methods whose rule has changed under the same name, with the version of the current rule."""
+"""Methods whose rule has changed under the same name -> version of the current rule."""

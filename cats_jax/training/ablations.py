@@ -1,7 +1,6 @@
-"""Tables of trainings that differ in one thing: the rows of `ablations.yaml` in this folder.
+"""Tables of trainings that differ in one setting: the rows of `ablations.yaml` in this folder.
 
-Every row is trained with several seeds on a step bank and evaluated on the questions of another
-one.
+Every row is trained with several seeds on a step bank and evaluated on another one.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ SIZES = (16, 64)
 """Values of N at which the rows are evaluated."""
 
 PRICE = 0.2
-"""Price of 100 candidates in the value of every row; it is also a feature of some controllers."""
+"""Price of 100 candidates in the value of every row; it is a feature of some controllers."""
 
 _QUESTIONS = 1000
-"""Number of draws of a question and a PRM per N; the draws are the same for every row and seed."""
+"""Draws of a question and a PRM per N, the same for every row and seed."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Row:
     """One training of a table.
 
     Attributes:
-        label: label of the row in the table.
-        config: name of the configuration from which the row starts.
+        config: name of the configuration.
         settings: values in place of the configuration's, as in `cats-jax train --set`.
     """
 
@@ -66,7 +64,7 @@ class Row:
 
 @checked
 class _Entry:
-    """A row as files name it; its settings are texts such as `gae_lambda=1`."""
+    """A row in a file; `set` has texts such as `gae_lambda=1`."""
 
     config: str = "paper-bank"
     set: list[Any] = dataclasses.field(default_factory=list)
@@ -114,22 +112,21 @@ def run(
         tables: names of the tables; None: all tables of `file`.
         output: folder for `TABLE/ROW/result.json` and a checkpoint per seed.
         bank: bank of training questions.
-        test: bank of the questions on which rows are evaluated.
+        test: bank of test questions.
         calibration: calibration of the PRMs, see `questions.bank_questions`.
         actions: name of an action table, in place of the configurations' own.
         file: YAML file of the tables.
         num_seeds: controllers per row, at least 2.
         num_iterations: iterations of every training, in place of the configurations' own.
         settings: "NAME=VALUE" for every row, applied after its own, see `train.configure`.
-        seed: random seed of trainings and evaluations.
         report: called with lines of progress.
 
     Returns:
         The results of each table, in the order of the file.
 
     Raises:
-        BadInputError: a table is unknown, there are fewer than two seeds, a row needs a calibration
-            and none is given, the banks don't fit, or `output` holds rows of other settings.
+        BadInputError: a table is unknown, there are fewer than two seeds, a row needs a
+            calibration, the banks don't fit, or `output` holds rows of other settings.
     """
     if num_seeds < 2:
         raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")
@@ -175,10 +172,9 @@ def run(
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of a row's controllers on the test questions, at `PRICE`.
+    """Results of a row's controllers on the test questions, at `PRICE`.
 
     Attributes:
-        label: label of the row.
         accuracy, candidates: f64[R, M], per seed and N of `SIZES`.
         collapsed: per seed, whether nearly all greedy decisions are one action.
         entropy: per seed, entropy of the greedy actions, nats.
@@ -192,7 +188,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Result:
-        """The result that a `result.json` holds."""
+        """The result in a `result.json`."""
         return cls(
             label=document["label"],
             accuracy=np.array(document["accuracy"]),
@@ -248,7 +244,7 @@ def _train_and_play(
 
 
 def _digest(questions: TrainingQuestions) -> str:
-    """Digest of questions and calibrations. It changes when a bank gets more questions."""
+    """Digest of questions and calibrations: a bank may grow between two runs."""
     data = json.dumps([questions.info, questions.held_out_ids])
     return hashlib.sha256(data.encode()).hexdigest()[:16]
 

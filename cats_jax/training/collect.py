@@ -1,4 +1,4 @@
-"""Collecting trajectories: every decision of searches with real models, for offline training.
+"""Trajectories: every decision of searches with real models, for offline training.
 
 A folder holds Parquet tables `decisions-00000.parquet`, ... and a manifest. A row is one decision.
 The rows of one search are consecutive and in order of time. Columns:
@@ -8,16 +8,16 @@ The rows of one search are consecutive and in order of time. Columns:
     prm, strategy   labels; the strategy is the behaviour policy
     num_candidates  N
     seed            seed of the run
-    price           price of 100 candidates, in right answers, as the policy saw it
+    price           price of 100 candidates, in right answers
     step, phase     tick of the decision; phase >= 1
     node            candidate at which the decision was taken, 0 for the question itself
-    features        f32[F], masked as the policy saw them, in the order of the manifest's names
+    features        f32[F], with excluded ones 0, in the order of the manifest's names
     available       candidates that an action could request; it determines the legal actions
     action          row of the manifest's action table
     log_prob        log-probability of the action under the behaviour policy, nats; 0 if that is
                     deterministic
     reward          reward of section 5.2 of the paper, see `search.cats.step_reward`
-    granted         candidates that the decision got
+    granted         candidates granted to the decision
     spent           candidates of the whole search before this tick
     remaining       candidates of the whole search from this tick on
     predecessor     row, within the search, of the previous decision on the path; -1 for none
@@ -25,8 +25,7 @@ The rows of one search are consecutive and in order of time. Columns:
     correct         whether the search's final answer is right
 
 A decision has one transition to each decision that has it as predecessor, and `ends` transitions to
-an end. One-step methods learn from these transitions. Monte-Carlo returns need `correct`, `price`
-and `remaining`.
+an end, for one-step methods. Monte-Carlo returns need `correct`, `price` and `remaining`.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ from ..storage.table_folder import (
 KIND = FolderKind("collection of trajectories", format=1, command="cats-jax collect")
 
 BLOCK_SIZE = 100
-"""Questions per table. A killed collection loses at most the questions in progress."""
+"""Questions per table, and most questions that a killed collection loses."""
 
 LogProbs = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """`(features f32[D, F], legal bool[D, A]) -> f32[D, A]`, a behaviour policy's log-probabilities."""
@@ -82,9 +81,7 @@ class Decisions:
 
     Attributes:
         columns: arrays [R] by name, [R, F] for the features; see the module's docstring.
-        feature_names: names of the features.
         actions: action table; the column `action` holds numbers of its rows.
-        manifest: manifest of the folder.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -105,8 +102,7 @@ def collect_decisions(
     """Search every cell of a recipe and keep the decisions. Finished blocks are not repeated.
 
     Args:
-        recipe: recipe as for `cats-jax evaluate`; its strategies decide node by node (`cats`,
-            `cats_random`, ...) and share one action table.
+        recipe: recipe as for `cats-jax evaluate`, with CATS strategies that share an action table.
         models: source of the recipe's models.
         folder: folder of the trajectories, created if it does not exist.
         grader: decides whether two answers are equal; default: that of `cats-jax evaluate`.
@@ -114,7 +110,7 @@ def collect_decisions(
         report: called with the number of finished searches and the number of all searches.
 
     Raises:
-        BadInputError: something in the recipe can't work, or the folder holds something else.
+        BadInputError: the recipe can't work, or the folder holds other data.
         RunStoppedError: the folder can't be written any more.
     """
     folder = pathlib.Path(folder)
@@ -171,9 +167,9 @@ def collect_decisions(
 
 
 def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
-    """Questions on which controllers among the strategies were trained: id -> digest of the text.
+    """Training questions of the controllers among the strategies: id -> digest of the text.
 
-    A controller that imitates them has learned from these questions, too.
+    A controller that imitates them learns from these questions, too.
     """
     paths = {path for path in map(controller_of, specs) if path is not None}
     infos = [read_info(path) for path in sorted(paths)]
@@ -196,10 +192,7 @@ def decision_rows(
     """The decisions of one search, as rows of the table.
 
     Args:
-        result: result of the search.
-        number: number of the search.
         cell: cell of the recipe to which the search belongs.
-        budget: most candidates of the search.
         correct: whether the answer of the search is right.
         behaviour: action table, and log-probabilities of the policy (None: deterministic).
     """
@@ -237,8 +230,7 @@ def decision_rows(
             }
         )
         last_of[node] = row
-    # A kept candidate without a valid child ends its path. Other paths go through a child or are
-    # pruned.
+    # A kept candidate without a valid child ends its path.
     goes_on = {c.parent for c in result.candidates if c.invalid is None}
     for candidate in result.candidates:
         if candidate.kept and candidate.id not in goes_on:
@@ -253,8 +245,8 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
     """Read the trajectories of a folder, complete or not.
 
     Raises:
-        BadInputError: the folder does not exist, has another or an earlier format, has other
-            features than this version, or has no table yet or a damaged one.
+        BadInputError: the folder is missing, damaged, without a table, of another format, or has
+            other features than this version.
     """
     with reading(f"{KIND.name} {str(folder)!r}", f"collect them anew by `{KIND.command}`"):
         return _load(pathlib.Path(folder))
@@ -334,7 +326,7 @@ def _fill_log_probs(
 def _last_decision(result: SearchResult, node: int, last_of: Mapping[int, int]) -> int:
     """Row of the newest decision on the path to a node, -1 for none.
 
-    A node takes no decision if its only valid child came in the last round of its step.
+    A node whose only valid child is from the last round of its step has no decision.
     """
     while node not in last_of:
         if node == ROOT:

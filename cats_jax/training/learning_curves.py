@@ -1,4 +1,4 @@
-"""Figures of learning curves."""
+"""Plots of learning curves."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ _PANELS = (
     ("top_action", "share of the most frequent action"),
 )
 _POINTS = 100
-"""Number of bins over which iterations are averaged, since single iterations are noisy."""
+"""Number of bins over which iterations are averaged."""
 
 _LINES = ("-", "--", "-.", ":")
-"""Seeds differ in line and colour."""
+"""Line styles of the seeds."""
 
 
 def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str) -> pathlib.Path:
-    """Write a figure with one line per seed.
+    """Write a plot with one line per seed.
 
     Args:
         curves: curves of several seeds, leaves `[seeds, iterations]`.
         path: path of the file; its suffix, .png, .svg or .pdf, is the format.
-        title: title above the panels.
 
     Returns:
         `path`.

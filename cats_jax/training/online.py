@@ -1,8 +1,8 @@
 """On-line training: the learner with a real policy and real PRMs, as in Algorithm 1.
 
-Every iteration searches questions with sampled actions and makes one update from all decisions. The
-same code makes the updates of trainings in the graph (`learners.make_update_fns`). The training is
-saved after every iteration. A killed training resumes with the iteration that was in progress.
+Every iteration searches questions with sampled actions and makes one update from all decisions, by
+`learners.make_update_fns`, as trainings in the graph. The training is saved after every iteration.
+A killed training resumes with the iteration that was in progress.
 """
 
 from __future__ import annotations
@@ -63,13 +63,10 @@ def train_online(
     """Train one controller, or resume its training; write `output/seed-0` at the end.
 
     Args:
-        path: recipe as for `cats-jax evaluate`. Its policy, PRMs, calibration, questions,
-            `max_depth` and `in_flight` are used. Its strategies, values of N and seeds are not.
+        path: recipe as for `cats-jax evaluate`; its strategies, values of N and seeds are ignored.
         config: training configuration; its `max_depth` is replaced by that of the recipe.
         models: source of the recipe's models.
-        output: folder of the training.
         prms: labels of the PRMs to train with; default: all of the recipe's.
-        seed: seed of the training.
         start: controller whose networks the training starts with; default: random ones.
         grader: grader of the answers; default: that of `cats-jax evaluate`.
         report: called with lines of progress.
@@ -79,9 +76,8 @@ def train_online(
 
     Raises:
         BadInputError: the recipe and the configuration can't work together, the controller to start
-            from has other networks, or the folder holds something else.
-        RunStoppedError: all searches of an iteration failed, or the folder can't be written any
-            more.
+            from has other networks, or the folder holds other data.
+        RunStoppedError: all searches of an iteration failed, or the folder can't be written.
     """
     checkpoint.check_start(start, config)
     recipe = _recipe(path, prms)
@@ -177,8 +173,7 @@ def _recipe(path: str | pathlib.Path, prms: tuple[str, ...] | None) -> Recipe:
     """The recipe with the PRMs of the training.
 
     Raises:
-        BadInputError: the recipe is wrong, has limits that trainings do not support, or has no such
-            PRM.
+        BadInputError: the recipe is wrong, has limits that cut searches, or has no such PRM.
     """
     recipe = load_recipe(path)
     for name in ("budget", "max_tokens", "max_seconds"):
@@ -209,7 +204,7 @@ def _manifest(
     seed: int,
     start: checkpoint.Checkpoint | None,
 ) -> dict[str, Any]:
-    """The manifest of the folder, in which a resumed training must agree with its beginning."""
+    """The manifest of the folder, which a resumed training must repeat."""
     settings = {
         **without_memory(
             {

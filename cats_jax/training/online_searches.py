@@ -1,8 +1,4 @@
-"""The searches of on-line training: the questions of an iteration, and what it learns from.
-
-An iteration is a function of the actor, its number and its draws alone, so a killed training
-repeats it exactly.
-"""
+"""The searches of on-line training, which a killed training repeats exactly."""
 
 from __future__ import annotations
 
@@ -52,9 +48,7 @@ class Searched(NamedTuple):
 
     Attributes:
         played: searches of each batch, for `learners.episodes.episodes_of`.
-        num_searches: number of searches.
-        num_failed: number of searches that failed.
-        reason: why the first of them failed; empty if none did.
+        reason: reason of the first failure, or empty.
     """
 
     played: list[Played]
@@ -64,7 +58,7 @@ class Searched(NamedTuple):
 
 
 class OnlineSearches:
-    """Searches the questions of an iteration, all of them at once."""
+    """The searches of an iteration, all at once."""
 
     def __init__(
         self,
@@ -86,11 +80,9 @@ class OnlineSearches:
     def search(self, actor: Any, iteration: int, draws: Sequence[Draws]) -> Searched:
         """Search the questions of an iteration.
 
-        If a search of a question fails, nothing is learned from it: the question's records are
-        zeros.
+        If a search of a question fails, the records of all its searches are zeros.
 
         Args:
-            actor: parameters of the actor.
             iteration: number of the iteration, from 0.
             draws: draws of each batch, see `learners.UpdateFns`.
 
@@ -135,7 +127,7 @@ class OnlineSearches:
         return Searched(played, len(results), len(failed), reason)
 
     def _asked(self, iteration: int, draws: Sequence[Draws]) -> list[_Asked]:
-        """The searches of an iteration, batch by batch; those of a question stand together."""
+        """The searches of an iteration, batch by batch; those of a question are adjacent."""
         rollouts = self._config.searches_per_question
         place = iteration * sum(batch.num_questions for batch in self._updates.batches)
         asked: list[_Asked] = []
@@ -206,12 +198,10 @@ class OnlineSearches:
 def question_at(place: int, num_questions: int, seed: int) -> int:
     """Index of the question at a place in the endless order of a training.
 
-    Each epoch has all questions once, in a random order of its own.
+    Each epoch has all questions once, in its own random order.
 
     Args:
         place: place in the order, from 0.
-        num_questions: number of questions.
-        seed: seed of the order.
     """
     epoch, within = divmod(place, num_questions)
     return int(_order(seed, epoch, num_questions)[within])
@@ -240,7 +230,7 @@ def _context(prm: CalibratedPrm, price: np.ndarray, rate: np.ndarray) -> search.
 
 
 def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
-    """A record with its first slots only, because the driver pads its arrays to more slots."""
+    """The first slots of a record: the driver pads its arrays to more slots."""
     padded = record.source.shape[0]
 
     def first(leaf: Any) -> Any:
@@ -260,7 +250,7 @@ def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
 
 
 class _PrmOfQuestion:
-    """Several PRMs as one `StepScorer`, which calls for each path the PRM of its question."""
+    """Several PRMs as one `StepScorer`, which scores each path by the PRM of its question."""
 
     name = "the PRM of each question"
     # The context of each search has the sparsity of its own PRM.

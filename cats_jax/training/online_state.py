@@ -1,8 +1,8 @@
 """The files that on-line training writes after an iteration: its state and a line of its curves.
 
-`state.npz` has the learner's state with its optimisers and the number of finished iterations. It is
-replaced as a whole. The line of an iteration is written before the state. A training that was
-killed between the two drops the line and repeats the iteration.
+`state.npz` has the learner's state with its optimisers and the number of finished iterations. The
+line of an iteration is written before the state. A training that was killed between the two drops
+the line and repeats the iteration.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ _ITERATION = "iteration"
 
 
 class Progress:
-    """The finished iterations of the on-line training in a folder that this process has locked."""
+    """The finished iterations of an on-line training, in a folder that this process has locked."""
 
     def __init__(self, folder: pathlib.Path, start: learners.LearnerState) -> None:
         """Read the folder.
 
         Args:
-            folder: folder of the training.
             start: learner state before the first iteration.
 
         Raises:
@@ -110,7 +109,7 @@ def _named(state: learners.LearnerState) -> list[tuple[str, Any]]:
 def _load(path: pathlib.Path, like: learners.LearnerState) -> tuple[learners.LearnerState, int]:
     way_out = "restore it, or train anew with another --output"
     with reading(repr(str(path)), way_out, "can't be read"):
-        # It is written without compression, because a small compressed file can hold a large array.
+        # A small compressed file can hold a large array, so this file is never compressed.
         with zipfile.ZipFile(path) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("it is compressed")

@@ -26,8 +26,8 @@ from ..specs.recipe import PolicySpec
 from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
-"""Without a bank for validation, one question in this many is held out of training. The choice is
-random, because the levels of a bank's questions may follow a pattern. It is always the same."""
+"""Without a bank for validation, one question in this many is held out of training: a fixed random
+choice, because the levels of a bank's questions may follow a pattern."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,11 @@ class TrainingQuestions:
     """Questions to train on, and held-out questions to compare controllers on, all in the graph.
 
     Attributes:
-        environment: environment of the questions.
-        tables: tables of the training questions; arrays, to be passed to `jax.jit` as an argument.
+        tables: tables of the training questions; pass these arrays to `jax.jit` as an argument.
         held_out: tables of the held-out questions.
         held_out_ids: ids of the held-out questions; empty for a simulator.
         held_out_texts: digests of the held-out questions' texts; empty for a simulator.
         max_depth: most steps of a path.
-        prms: labels of the PRMs.
         info: source of the questions, as JSON values for the checkpoint.
     """
 
@@ -98,15 +96,14 @@ def bank_questions(
 
     Args:
         folder: folder of the bank to train on.
-        validation: folder of a bank of held-out questions; default: a random fifth of the
-            questions of the first bank is held out.
+        validation: folder of a bank of held-out questions; default: a random fifth of `folder`.
         calibration: file of `cats-jax calibrate`, or name of a policy of the embedded world.
         prms: labels of the PRMs to use; default: all.
         sampling: all sampling settings that searches will request.
 
     Raises:
-        BadInputError: a bank does not exist, is from another version of the embedded world or lacks
-            a setting of `sampling`, or the two banks share questions or differ in `max_depth`.
+        BadInputError: a bank is missing, from another version of the embedded world or without a
+            setting of `sampling`, or the two banks share questions or differ in `max_depth`.
     """
     calibrations = load_calibrations(calibration) if calibration is not None else ()
     training = _load(folder, prms, calibrations)

@@ -18,15 +18,15 @@ from ..reporting.actions import ACTION
 from .questions import TrainingQuestions
 
 _QUESTIONS = 256
-"""Number of held-out questions per N; the same ones for every policy, price and N."""
+"""Number of held-out questions, the same for every policy, price and N."""
 
 _THRESHOLDS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
-"""Thresholds of the rule that samples more while the best child's score is below the threshold."""
+"""Thresholds of the rule that samples more while the best child's score is below one."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of `R` policies at `C` prices and `M` values of N.
+    """Results of `R` policies at `C` prices and `M` values of N.
 
     Attributes:
         accuracy: f64[R, C, M]; share of right answers.
@@ -47,7 +47,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The controllers' figures, and those of named rivals with their settings."""
+    """The results of controllers, and of named rivals with their settings."""
 
     num_candidates: tuple[int, ...]
     prices: tuple[float, ...]
@@ -55,7 +55,7 @@ class Comparison:
     rivals: dict[str, tuple[Figures, list[dict[str, Any]]]]
 
     def best_rivals(self) -> dict[str, list[dict[str, Any]]]:
-        """For each rival, by name, the best setting at each price with its figures."""
+        """For each rival, by name, the best setting at each price with its results."""
         found = {}
         for name, (figures, settings) in self.rivals.items():
             rows = figures.value.argmax(axis=0)
@@ -95,8 +95,7 @@ def compare(
         questions: questions; the held-out ones are used.
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which are the same for all policies; consumed.
-        rivals: whether to evaluate the rivals too: every constant action, the threshold rule at
-            many settings, and the random policy.
+        rivals: also evaluate every constant action, many threshold rules and the random policy.
     """
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
@@ -129,7 +128,7 @@ def play_controllers(
     prices: Sequence[float],
     num_questions: int = _QUESTIONS,
 ) -> Figures:
-    """Figures of trained controllers, which take their likeliest actions, on held-out questions.
+    """Results of trained controllers, which take their likeliest actions, on held-out questions.
 
     Args:
         config: configuration with which the controllers were trained.
@@ -137,8 +136,7 @@ def play_controllers(
         actors: parameters of the controllers' actors, with a leading axis.
         key: PRNG key of the questions, which do not depend on the configuration; consumed.
         sizes: values of N.
-        prices: prices of a unit of cost, see `search.cats.CatsConfig.cost_unit`; the PRM's rate is
-            the first of the configuration's.
+        prices: prices of a unit of cost; the PRM's rate is the first of the configuration's.
         num_questions: number of questions per N and price.
     """
     actor = learners.make_actor(len(config.cats.actions), config.actor_hidden)
@@ -163,7 +161,7 @@ def _rules(
 
 
 def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
-    """Figures at every price, of policies that do not depend on the price and were run once."""
+    """Results at every price, from one run of policies that ignore the price."""
     found = {
         name: np.repeat(getattr(figures, name), len(prices), axis=1)
         for name in ("accuracy", "candidates", "cost")

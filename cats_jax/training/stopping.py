@@ -25,7 +25,7 @@ CONFIGS = {
     "stopping": learners.StoppingConfig(),
     "stopping-scores": learners.StoppingConfig(uses_scores=True),
 }
-"""Configurations by name: a stopper that sees the answers, and one that sees their scores, too."""
+"""Configurations by name: without and with scores as features."""
 
 _PATH_SCORE = "min"
 
@@ -51,7 +51,7 @@ def run_stopping(
         The checkpoints.
 
     Raises:
-        BadInputError: an option has no meaning for a stopper, a value is out of range, there is no
+        BadInputError: an option is not for stoppers, a value is out of range, there is no
             simulator, a bank does not fit, or the output folder is in use.
     """
     for name in _WITHOUT_MEANING:
@@ -135,8 +135,7 @@ def record(
     """Whole paths of random questions in a random order, with their answers and scores.
 
     Args:
-        questions: questions, of which the environment and the depth are used.
-        tables: tables of the environment.
+        questions: questions; only environment and depth are used.
         key: PRNG key; consumed.
         number: Q, number of draws of a question.
         most: M, paths of each.
@@ -172,7 +171,7 @@ def record(
             final.finished
         )
         right = answers.valid & (answers.answer == tasks.right_answer[:, None])
-        # Short paths finish first; a search that samples one after the other has them mixed.
+        # Short paths finish first; a search path by path has them in random order.
         orders = jax.vmap(lambda key: jax.random.permutation(jax.random.fold_in(key, 1), most))
         mixed = functools.partial(jnp.take_along_axis, indices=orders(keys), axis=1)
         return jax.tree.map(mixed, learners.Recorded(answers, right))
@@ -187,16 +186,11 @@ def compare(
 
     The rule is `adaptive_consistency`, or `sequential_best_of_n` for a stopper with scores. The
     other rival is the vote of a fixed number of paths, weighted by score if the stopper has scores.
-    Between two settings of a rival its accuracy is that of a random choice of one of them: a line.
-
-    Args:
-        config: configuration of the training.
-        actor: parameters of the actor.
-        recorded: recorded paths of held-out questions.
+    Between two settings of a rival its accuracy is interpolated linearly.
 
     Returns:
-        For each price "price", "paths" and "accuracy"; and the accuracies "rule", or None where
-        none of its settings samples so many, and "fixed".
+        For each price "price", "paths", "accuracy", and the accuracies "rule" (None outside the
+        range of its settings) and "fixed".
     """
     size = jnp.int32(max(config.num_candidates))
     times = jax.jit(functools.partial(learners.stopping_times, config))

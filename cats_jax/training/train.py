@@ -1,9 +1,8 @@
 """Train controllers on the simulator, a step bank or trajectories, and write checkpoints.
 
 Several seeds are trained, entirely in the graph. The controller of each seed is then compared with
-every constant action, a threshold rule with many settings and the random policy, on the same
-held-out questions. So the rivals are chosen with at least as many trials as the learned policy. A
-validation run decides which seed is best in live searches (`recipes/choose.yaml`).
+every constant action, many threshold rules and the random policy, on the same held-out questions.
+`recipes/choose.yaml` chooses the best seed by live searches.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ _PARTS = 10
 
 CONFIGS = {
     "cats": learners.CATS,
-    # Ours: ranking and features use P(step right) for scores; see docs/results/ablations.md.
+    # Ranking and features use P(step right) for scores; see docs/results/ablations.md.
     "calibrated": dataclasses.replace(
         learners.CATS,
         cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
     ),
-    # The paper's method. The paper prints no action table: both tables are our choice. The shipped
-    # bank recipes record the sampling settings of the table of "paper-bank".
+    # The paper prints no action table: both are our choice. The shipped bank recipes record the
+    # sampling settings of "paper-bank".
     "paper": learners.PAPER,
     "paper-bank": dataclasses.replace(
         learners.PAPER,
@@ -168,13 +167,13 @@ def _saved(
 def _learned_from(
     config: learners.TrainConfig, questions: TrainingQuestions, options: TrainingOptions
 ) -> tuple[search.cats.Transition | None, dict[str, Any]]:
-    """The rows of recorded decisions, if they are learned from, and what the checkpoints say."""
+    """The rows of recorded decisions, None without trajectories, and the checkpoints' info."""
     info = {**questions.info, "prms": list(questions.prms)}
     if options.trajectories is None:
         return None, info | {"episodes": config.num_iterations * config.num_episodes}
     rows, taught = load_rows(options.trajectories, config, options.prms)
     _check_held_out(taught, questions)
-    # These replace the bank's questions, which are used for the comparison only.
+    # They replace the bank's questions, which only the comparison uses.
     learned = {"questions": list(taught), "texts": list(taught.values())}
     info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
     return rows, info | models_of(options.trajectories, options.prms)
@@ -215,7 +214,7 @@ _NOT_ONLINE = {
     "trajectories": "nothing is learned from recorded decisions; choose one of the two",
     "num_seeds": "one controller is trained; give another --seed and --output for another one",
 }
-"""Options that have no meaning on-line, and what to do instead."""
+"""Options that exclude --online, and what to do instead."""
 
 
 def _start(options: TrainingOptions) -> checkpoint.Checkpoint | None:
@@ -247,10 +246,7 @@ def _configured(
 
 
 def seed_keys(seed: int, num_seeds: int) -> jax.Array:
-    """Keys `[num_seeds + 1]`: the first one for playing, then one per controller.
-
-    Key K does not depend on `num_seeds`.
-    """
+    """Keys of the comparison and of each controller, which do not depend on `num_seeds`."""
     numbers = jnp.arange(num_seeds + 1, dtype=jnp.uint32)
     return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(numbers)
 
@@ -266,21 +262,19 @@ def train_seeds(
     """Train one controller per key; the result has a leading axis of seeds.
 
     Args:
-        config: training configuration.
-        questions: training questions.
         keys: PRNG keys, one per controller; consumed.
         report: called with lines of progress.
         start: controller whose networks all seeds start with; default: random ones.
     """
     training = learners.make_train_loop(config, questions.environment)
     total = config.num_iterations
-    # All parts have one length: another length would be another program to compile.
+    # All parts have one length: another length would need another compilation.
     length = total // max(parts for parts in range(1, _PARTS + 1) if total % parts == 0)
     indices = jnp.arange(total, dtype=jnp.int32)
     init, advance = jax.jit(training.init), None
     results = []
-    # One seed after another. `jax.vmap` would do the same, but it is slower on a CPU: a batch's
-    # ticks could no longer be skipped after all of its searches have ended.
+    # One seed after another: under `jax.vmap` the ticks after the end of a batch's searches could
+    # not be skipped.
     for seed, key in enumerate(keys):
         state, iteration_keys = init(key)
         state = checkpoint.started_from(state, start)
@@ -325,8 +319,7 @@ def configure(
         num_iterations: number of iterations, in place of the configuration's.
         settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
             (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
-            learner.algorithm=NAME (A2C, PPO or AWR) sets another algorithm with its default
-            settings, which the other settings then change.
+            learner.algorithm=NAME (A2C, PPO or AWR, with default settings) is set first.
 
     Raises:
         BadInputError: a name, table or field is unknown, or a value is out of range.
@@ -381,7 +374,7 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
                 learners.TrainConfig,
                 default=default,
                 args=arguments,
-                # The algorithm is already chosen: its settings are options, not a subcommand's.
+                # The algorithm is known, so its settings are plain options.
                 config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
             )
     except SystemExit:
@@ -406,10 +399,7 @@ def _check_held_out(taught: Mapping[str, str], questions: TrainingQuestions) -> 
 
 
 def check_calibration(config: learners.TrainConfig, calibration: str | None) -> None:
-    """Raise BadInputError if a training on a bank needs a calibration and has none.
-
-    A controller trained without calibrations would later get features it has never seen.
-    """
+    """Raise BadInputError if a training on a bank needs a calibration and has none."""
     policy = learners.make_policy(learners.make_actor(len(config.cats.actions)).apply, "sample")
     strategy = search.cats.cats(policy, config.cats)
     if calibration is None and strategy.needs_calibration:

@@ -24,20 +24,17 @@ def load_rows(
 ) -> tuple[search.cats.Transition, Mapping[str, str]]:
     """Transitions to learn from, and digests of the texts of questions by id.
 
-    The questions are those that were searched, and those on which the controllers among the
-    behaviour policies were trained.
+    The questions are the searched ones, and those of the training of the behaviour policies.
 
     Args:
-        folder: folder of trajectories.
-        config: configuration. Its reward and gae_lambda define the return of a decision. With
-            "outcome" and 1, it is the return of the whole search from the decision on. With "paper"
-            and 0, it is the return of one step along the path.
+        config: configuration. With the reward "outcome" and gae_lambda 1, a return is that of the
+            whole search from the decision on; with "paper" and 0, that of one step along the path.
         prms: labels of PRMs; only decisions of searches with one of them are used.
 
     Raises:
-        BadInputError: there is no such folder, no decision has one of the PRMs, the action table is
-            not the configuration's, the algorithm or the returns need decisions of the trained
-            policy itself, or the price is for tokens and the algorithm does more than imitate.
+        BadInputError: the folder or a PRM is missing, the action table is not the configuration's,
+            the algorithm or the returns need decisions of the trained policy itself, or the price
+            is for tokens and the algorithm does more than imitate.
     """
     if isinstance(config.learner.algorithm, learners.PPO):
         raise BadInputError(
@@ -81,8 +78,7 @@ def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[s
     """A checkpoint's entries on the policy and the PRMs of trajectories.
 
     Args:
-        folder: folder of trajectories.
-        prms: labels of the PRMs that are learned from; default: all.
+        prms: labels of the PRMs; default: all.
     """
     manifest = read_manifest(folder, KIND)
     used = [spec["label"] for spec in manifest["config"]["prms"]]
@@ -97,7 +93,7 @@ def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[s
 
 
 def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:
-    """The decisions of all searches with one of the PRMs; a search has one PRM."""
+    """The decisions of all searches with one of the PRMs."""
     recorded = decisions.columns["prm"]
     for label in prms:
         if label not in recorded:
@@ -114,7 +110,6 @@ def outcome_rows(
     """Every decision once, with its Monte-Carlo return as in `learners.question_returns`.
 
     Args:
-        decisions: decisions of any number of searches.
         terminal_weight: reward of a right answer.
         charged: whether the return includes the cost of candidates; tokens are not recorded.
     """
@@ -129,7 +124,6 @@ def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.
     """Transitions of Algorithm 1: one to each decision that followed on the path, one per end.
 
     Args:
-        decisions: decisions of any number of searches.
         config: configuration with the discount and the terminal weight.
     """
     columns = decisions.columns

@@ -1,9 +1,8 @@
 """The step bank in the graph: an expand function that draws recorded steps of a real policy.
 
-A bank holds a tree for each question. A node is a distinct prefix that was sampled. It has the
-children drawn from it under each sampling setting, every PRM's score of its newest step, and the
-share of its completions that are right. Searching a bank replays the real policy and PRM at the
-speed of a simulation::
+A bank holds a tree for each question. A node is a distinct prefix of steps. It has the children
+drawn from it under each sampling setting, every PRM's score of its newest step, and the share of
+right completions. A search of a bank replays the policy and the PRM at the speed of a simulation::
 
     task = bank.reset(tables, key)
     state = search.init(task.root, strategy=strategy, num_candidates=16, max_depth=task.max_depth,

@@ -27,8 +27,6 @@ _STRIDES = 65536 - np.array(
 def expander(capacity: int = MAX_CANDIDATES) -> ExpandFn:
     """`expand` with `capacity` bound, an `ExpandFn`; the same object for the same capacity.
 
-    It can therefore be a static argument of a jitted function without a new compilation.
-
     Args:
         capacity: rows of the expansions; at least the largest N, usually the pool's capacity.
 
@@ -43,15 +41,15 @@ def expand(
 ) -> Expansion:
     """Children of one tick, drawn from the recorded children; an `ExpandFn` with `capacity` bound.
 
-    A request's parameters are replaced by the nearest recorded sampling setting. Within a request,
-    a node's recorded draws under a setting are taken without replacement, also when several slots
+    The nearest recorded sampling setting replaces a request's parameters. Within a request, a
+    node's recorded draws under a setting are taken without replacement, also when several slots
     hold the node. Until all are taken, they are independent samples of the policy; after that they
-    repeat. A later tick of the step skips one draw of a node per earlier candidate of the step, of
-    whatever node. A search of one path therefore repeats no draw before it has used all. With
-    several paths, later ticks may repeat some. Steps to the end use the same draws, since the
-    bank's last step was recorded to the end. A row is a function of the order, the node, the
-    setting, and the row's number. This number counts the step's candidates before this tick and the
-    earlier rows for that node and setting. No valid row depends on a capacity.
+    repeat. A later tick of the step skips one draw of a node per earlier candidate of the step,
+    whatever its node: a search of one path repeats no draw before it has used all, but one of
+    several paths may. Steps to the end use the same draws, since the bank's last step was recorded
+    to the end. A row is a function of the order, the node, the setting, and the row's number. This
+    number counts the step's candidates before this tick and the earlier rows for that node and
+    setting. No valid row depends on a capacity.
 
     Args:
         params: `Replay` of a task from `reset` or `question`; its order holds all randomness.
@@ -60,7 +58,7 @@ def expand(
         capacity: rows of the expansion, static; at least as many as are granted.
 
     Returns:
-        The expansion. `num_tokens` counts invalid candidates too, since they were sampled.
+        The expansion. Invalid candidates have `num_tokens` too.
     """
     del key
     bank = params.bank
@@ -99,14 +97,12 @@ def expand(
 def scored_tokens(
     params: Replay, node: Int[Array, " N"], counted: Bool[Array, " N"]
 ) -> Int[Array, ""]:
-    """Number of tokens the PRM computes to score some sampled steps, i32[].
-
-    Each distinct step is counted once. The prompt is not counted.
+    """Tokens that the PRM computes to score steps, i32[]: distinct steps once, without the prompt.
 
     Args:
         params: bank and number of the PRM.
         node: embeddings of the steps, repeats included.
-        counted: rows that are scored; leave out invalid candidates, which no PRM scores.
+        counted: rows that are scored: no invalid candidates.
     """
     rows = jnp.sort(jnp.where(counted, node, -1))
     is_first = jnp.concatenate([jnp.ones((1,), bool), rows[1:] != rows[:-1]]) & (rows >= 0)

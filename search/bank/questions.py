@@ -16,7 +16,6 @@ def reset(bank: Bank, key: jax.Array) -> Task:
     """A random question, scored by a random PRM of the bank, in a random order; see `question`.
 
     Args:
-        bank: recorded trees of the questions.
         key: PRNG key; consumed.
     """
     question_key, prm_key, order_key = jax.random.split(key, 3)
@@ -34,9 +33,7 @@ def question(
     """A question of the bank, scored by one of the bank's PRMs.
 
     Args:
-        bank: recorded trees of the questions.
         number: index of the question.
-        prm: index of the PRM.
         order: random bits that order the draws of each node.
 
     Returns:

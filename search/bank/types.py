@@ -1,8 +1,7 @@
 """The pytrees of a step bank.
 
 `Q` questions, `V` nodes of all questions together, `S` sampling settings, `P` PRMs, `D` draws. A
-node is a distinct prefix of steps, and its row also represents its newest step; children of a node
-are consecutive rows.
+node is a distinct prefix of steps; its row also represents its newest step.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ RIGHT_ANSWER = 0
 """The class of the right answer, in every question."""
 
 UNREADABLE = -1.0
-"""The score of a path that has more tokens than the PRM can read. A search drops such a path."""
+"""The score of a path that is too long for the PRM. A search drops such a path."""
 
 
 class Bank(struct.PyTreeNode):
@@ -47,10 +46,7 @@ class Bank(struct.PyTreeNode):
 
 
 class Replay(NamedTuple):
-    """The params of `expand`: the bank, the PRM whose scores are used, and the order of draws.
-
-    Searches with the same order receive the same draws of a node in the same sequence.
-    """
+    """The params of `expand`. Equal orders give the same draws of a node in the same sequence."""
 
     bank: Any  # Bank
     prm: Any  # i32[]; index of the PRM

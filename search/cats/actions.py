@@ -1,8 +1,6 @@
 """The discrete actions of the controller: how many children to sample and keep, and how to sample.
 
-By section 5.2 of the paper, an action consists of the number of additional candidates, the number
-of retained ones, and sampling parameters such as top-p, top-k and temperature. The paper prints no
-table of values: every table here is our choice.
+Section 5.2 of the paper names the parts of an action. All tables of values are our choice.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from ..interface import Sampling
 from .types import Action
 
 MAX_ACTIONS = 128
-"""The actor's cost grows with the table; 128 entries keep it below that of the search itself."""
+"""Largest table. The actor's cost grows with it; here it stays below that of the search."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class ActionTable:
 
     Raises:
         ValueError: an entry is out of range, or the table is empty, has over 128 entries, or has no
-            action with num_extra = 0. Such an action must be legal when no candidates are left.
+            action with num_extra = 0: only these are legal when no candidates are left.
     """
 
     rows: tuple[tuple[int, int, float, float, int], ...]
@@ -71,7 +69,7 @@ class ActionTable:
         return cls(tuple(itertools.product(num_extra, num_retain, temperature, top_p, top_k)))
 
     def num_extra(self) -> Int[Array, " A"]:
-        """The column `num_extra`: children to sample, i32[A]."""
+        """Children that each action samples, i32[A]."""
         return jnp.asarray([row[0] for row in self.rows], jnp.int32)
 
     def lookup(self, index: Int[Array, " N"]) -> Action:
@@ -93,8 +91,8 @@ class ActionTable:
     def retry(self) -> int:
         """Row that a node without a valid child takes, whatever the controller chooses.
 
-        Among the actions that sample at a temperature above 0, it is the first one with the fewest
-        additional children. Without such an action, it is the first one with num_extra = 0.
+        It is the first one with the fewest additional children among the actions that sample at a
+        temperature above 0. Without these, it is the first one with num_extra = 0.
         """
         sampled = [row for row in self.rows if row[0] > 0 and row[2] > 0.0]
         none = [row for row in self.rows if row[0] == 0]
@@ -115,29 +113,24 @@ ACTION_TABLES: Mapping[str, ActionTable] = MappingProxyType(
         "ask": ActionTable((*_NARROW, (1, 1, 0.0, 1.0, 0))),
         "top-k": ActionTable(
             (
-                # Actions that sample nothing need no sampling parameters: one row for each
-                # num_retain.
+                # Without samples the sampling parameters have no effect.
                 *((0, keep, 1.0, 1.0, 0) for keep in (1, 2, 4)),
                 *itertools.product((1, 2, 4, 8), (1, 2, 4), (0.6, 1.0), (0.9, 1.0), (0, 20)),
             )
         ),
     }
 )
-"""Action tables by name. The paper prints none; these are our choices.
+"""Action tables by name.
 
-- `temperature`: 30 rows. Temperatures .6 and 1. The configuration `CATS` and the shipped controller
-  `cats` use it, and the shipped bank recipes record its settings.
-- `narrow`: 5 rows. Temperature 1, and one child is kept. The configuration `CATS_TOKENS` and the
-  shipped controller `cats-tokens` use it.
+- `temperature`: 30 rows. Temperatures .6 and 1. For the configuration `CATS` and the shipped
+  controller `cats`. The shipped bank recipes record its settings.
+- `narrow`: 5 rows. Temperature 1. For `CATS_TOKENS` and the shipped controller `cats-tokens`.
 - `ask`: 6 rows. The rows of `narrow`, and a last row with one more greedy child. A node without
   scores takes this row so that the PRM scores its greedy child. For `score_base=False`.
-- `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. The configuration `PAPER` uses it.
-- `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. All three sampling
-  parameters that the paper names vary. It is meant for policies with a large vocabulary.
+- `top-p`: 90 rows. Temperatures .6, 1 and 1.4; top-p .9 and 1. For the configuration `PAPER`.
+- `top-k`: 99 rows. Temperatures .6 and 1; top-p .9 and 1; top-k 20 and off. For large vocabularies.
 
-An action samples 0, 1, 2, 4 or 8 more children. It keeps 1, 2 or 4 children, except in `narrow` and
-`ask`, where it keeps 1.
-"""
+An action samples 0, 1, 2, 4 or 8 more children. It keeps 1 (`narrow`, `ask`), or 1, 2 or 4."""
 
 
 def action_table(name: str) -> ActionTable:

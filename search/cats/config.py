@@ -19,19 +19,17 @@ class CatsConfig:
 
     Attributes:
         rounds: R >= 1, largest number of decisions of a node per step; 1 in Algorithms 1 and 2.
-        num_base: number of children that each node gets before its first decision, >= 1 (at most
-            N).
+        num_base: children that each node gets before its first decision, >= 1; N if that is less.
         base: sampling parameters of these children.
         score_base: whether the PRM scores these children. If not, the likelihood of a child under
             the policy gives its P(step right), until its node requests more children. This needs
             `calibrated`, and a policy with log-probabilities.
         prm_threshold: with `score_base=False`, the threshold on P(step right), in [0, 1]. Below it,
             the PRM scores the greedy base child; otherwise the child is accepted. Both happen in an
-            additional round before the R rounds. The controller decides only for nodes with a
-            scored child. None: there is no such round, and the controller decides for all nodes.
+            additional round. The controller decides only for nodes with a scored child. None: no
+            such round; the controller decides for all nodes.
         min_prm_weight: with `prm_threshold`, the weight of the score, in [0, 1], below which a PRM
-            never scores a base child. The weight is slope / (|slope| + |likelihood|) in the PRM's
-            calibration.
+            never scores a base child. The weight is slope / (|slope| + |likelihood|).
         cost_unit: unit of the price: "candidates" (per 100) or "tokens" (per 1000 policy tokens; a
             PRM token costs `Context.prm_token_cost` policy tokens). Only training reads it.
         expansion: divisor of N that gives the width, K = max(1, N // expansion).
@@ -116,10 +114,9 @@ PAPER = CatsConfig()
 The state is that of section 5.2, and the reward is that of equation 9 with the weights of section
 6.1. Gamma is .9 (`tab:gamma-ablation`).
 
-Our choices, where the paper states nothing: the action table, two base children sampled at
-temperature 1, K = N // 4, and the minimum as path score. The encoding of the state's features, and
-the cost as a share of N, are our choices, too; see `features` and `reward`. Finished paths compete
-for places here; Algorithm 2 accepts them without limit."""
+The paper does not state the action table, the two base children at temperature 1, K = N // 4, the
+minimum as path score, the encoding of the features and the cost as a share of N: these are our
+choices. Finished paths compete for places here; Algorithm 2 accepts them without limit."""
 
 CATS = CatsConfig(
     rounds=3,
@@ -131,9 +128,8 @@ CATS = CatsConfig(
 )
 """Our method, with up to three rounds per step and one greedy base child.
 
-It has the extra features and a table of 30 actions. With 90 actions, a short training spends most
-of its time on learning which actions are alike. Paths are ranked by raw scores. The slope and the
-agreement of the PRM's calibration are features."""
+It has the extra features and 30 actions: with 90, a short training mostly learns which are alike.
+Raw scores rank paths."""
 
 CATS_TOKENS = CatsConfig(
     rounds=12,
@@ -148,9 +144,8 @@ CATS_TOKENS = CatsConfig(
 )
 """`CATS` with a price for tokens and up to 12 rounds of at most 8 more children.
 
-Paths are ranked by P(step right) from score and likelihood together, which needs a calibration by
-likelihood. The features include the likelihood of the children, and therefore the share of the
-policy's probability that the children cover."""
+P(step right), from score and likelihood together, ranks paths. This needs a calibration by
+likelihood. The compute features are included."""
 
 SELECTIVE = dataclasses.replace(
     CATS_TOKENS,
@@ -158,8 +153,7 @@ SELECTIVE = dataclasses.replace(
     score_base=False,
     actions=ACTION_TABLES["ask"],
 )
-"""`CATS_TOKENS` in which a node decides whether to pay for a PRM call.
+"""`CATS_TOKENS` in which the controller also decides on PRM calls.
 
-The one greedy base child has no score. In each of up to 13 rounds, a node accepts the child, lets
-the PRM score it, or samples up to 8 more children, which are scored. All children are compared by
-P(step right), from the score and the likelihood under the policy. The price is for tokens."""
+The one greedy base child has no score. In each of up to 13 rounds, the controller accepts the
+child, requests its score, or requests up to 8 more children, which are scored."""

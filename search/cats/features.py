@@ -1,8 +1,7 @@
 """Features of a node, inputs of the controller: numbers about children, the budget and the PRM.
 
-A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it. The
-number and order of the features are fixed. Every checkpoint holds `FEATURE_NAMES`. Loading a
-checkpoint with other names raises an error.
+A *node* is a frontier slot; its *children* are the valid rows of the pool that grew from it. A
+checkpoint holds `FEATURE_NAMES` and can't be loaded with other names or another order.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..ranking import reduce_rows, segment_ranks
 from ..types import Calibration, Paths, SearchState
 
 NUM_SORTED_SCORES = 16
-"""Number of children whose scores are features. The others only enter features of all children."""
+"""Number of children whose scores are features of their own."""
 
 PAPER_FEATURES = (
     "num_children",
@@ -38,8 +37,8 @@ PAPER_FEATURES = (
 """The paper's state (section 5.2) without the sparsity.
 
 The paper names the number of candidates (here those of the node), their scores, and "the maximum
-candidate paths that can be sampled". We read the last both as N and as the part of N that is left.
-The statistics of the scores and the depth are our choice."""
+candidate paths that can be sampled": here both N and the part of N that is left. The statistics of
+the scores and the depth are our choice."""
 
 SPARSITY_FEATURES = ("sparsity_total", "sparsity_last_layer")
 """The paper's proxy for the PRM's generalisation error (section 5.1, appendix G)."""
@@ -103,11 +102,11 @@ def extract(
 
     All features are scaled to about [-1, 1], except the two sparsities: log10(max(s, 1e-6)). The
     scores are path scores of the children, best first, and 0 beyond the last child. `std` is the
-    population standard deviation. `gap` is the first score minus the second, 0 for a single child.
+    population standard deviation. `gap` is the first score minus the second, 0 for one child.
     `num_children`, `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are
     log2(1 + count) / 8. `prm_token_cost` is log2(1 + rate) / 4. `prm_weight` is the slope's share
-    of slope plus likelihood. `price` is log10(max(1000 price, 1)) / 3. The calibration's slope and
-    agreement are divided by 4.
+    of slope plus likelihood. `price` is log10(max(1000 price, 1)) / 3. Slope and agreement are
+    divided by 4.
     """
     children = _children(state, aggregation)
     of_node = _node_features(state, children, aggregation)
@@ -129,7 +128,7 @@ class FeatureSet(NamedTuple):
     """The features of a node that are the input of a controller.
 
     Attributes:
-        names: names of the features, in order; every checkpoint holds them.
+        names: names of the features, in order.
         extract: `(state, aggregation) -> f32[N, F]`, one row per frontier slot.
     """
 
@@ -137,18 +136,18 @@ class FeatureSet(NamedTuple):
     extract: Callable[[SearchState, Aggregation], jax.Array]
 
     def column(self, name: str) -> int:
-        """Column of a feature. Raises ValueError, naming the known features, if it is unknown."""
+        """Column of a feature. Raises ValueError if it is unknown."""
         self.check((name,))
         return self.names.index(name)
 
     def check(self, names: tuple[str, ...]) -> None:
-        """Raise ValueError if one of the names is not the name of a feature."""
+        """Raise ValueError if a name is unknown."""
         unknown = [name for name in names if name not in self.names]
         if unknown:
             raise ValueError(f"unknown features {unknown}: choose among {', '.join(self.names)}")
 
     def mask(self, excluded: tuple[str, ...]) -> Float[Array, " F"]:
-        """f32[F] mask with 1 for each feature that is kept and 0 for each excluded one."""
+        """f32[F]: 0 for each excluded feature, 1 for the others."""
         return jnp.asarray([name not in excluded for name in self.names], jnp.float32)
 
 
@@ -224,7 +223,7 @@ def _highest(scores: Float[Array, " N"], valid: Bool[Array, " N"]) -> Float[Arra
 
 
 def _children(state: SearchState, aggregation: Aggregation) -> _Children:
-    # Without the barriers, XLA computes these values again for each column and pair that read them.
+    # Without the barriers, XLA computes these values anew for each column and pair that read them.
     pool, slots = state.pool, state.frontier.valid.shape[0]
     scores, parent, valid = lax.optimization_barrier(
         (path_scores(pool, aggregation), pool.parent, pool.valid)

@@ -1,7 +1,4 @@
-"""Controllers without training: random, constant, and threshold rules.
-
-They are baselines for learned controllers, which `learners.make_policy` makes from an actor.
-"""
+"""Controllers without training, baselines for those of `learners.make_policy`."""
 
 from __future__ import annotations
 
@@ -39,10 +36,7 @@ def random_policy(
 def constant_policy(
     params: Int[Array, "*N"], key: jax.Array, observation: Observation
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """A controller that takes the action of index `params`, or else the first legal one.
-
-    The log-probability is 0, because the choice is certain.
-    """
+    """A controller that takes the action of index `params`, or else the first legal one."""
     del key
     features, legal = observation.features, observation.legal
     action = jnp.where(legal[params], params, jnp.argmax(legal)).astype(jnp.int32)
@@ -62,11 +56,10 @@ class RuleParams(struct.PyTreeNode):
 def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
     """A controller that samples more in every round while a node's feature is below a threshold.
 
-    Feature "max" is the best child's path score, and "gap" is its lead over the second best child.
-    The controller's parameters are `RuleParams`.
+    The params are `RuleParams`.
 
     Args:
-        feature: name of the feature.
+        feature: name of the feature, such as "max" (the best child's path score) or "gap".
         features: feature set of the search.
 
     Raises:

@@ -49,11 +49,10 @@ def step_reward(
     """r = -cost * C + margin * (min kept - max discarded) + score * max R, per frontier slot.
 
     C is the number of extra samples granted, divided by N. The paper calls it "the additional
-    candidate path incurred" and names no unit. If C were a count, any C >= 5 would be worse than
-    C = 0 with the paper's weights (reward at most 0.8 - 0.2 C). Margin and maximum are over the
-    node's own children, which is also our choice. The margin is 0 if no child is discarded.
-    `scores` are path scores of the children after extra sampling, before the global prune. Slots
-    without a valid child get the cost term only.
+    candidate path incurred" and names no unit. With a count and the paper's weights, any C >= 5
+    would be worse than C = 0. Margin and maximum are over the node's own children, which is also
+    our choice. The margin is 0 if no child is discarded. `scores` are path scores of the children
+    after extra sampling, before the prune. Slots without a valid child get the cost term only.
     """
     slots = num_extra.shape[0]
     kept_in = jnp.where(valid & kept, parent, slots)

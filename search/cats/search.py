@@ -1,21 +1,17 @@
 """CATS: a learned controller decides, per node and round, how many more children to sample.
 
 This is the search of Algorithms 1 and 2 of the paper, vectorised over the frontier. Phase 0 gives
-each node its base children: this is how we read that Algorithm 2 expands a node "using legal
-actions". In each round the controller reads the features of the children and chooses an action: how
-many more children to sample, with which parameters, and how many children to keep. A node that
-samples no more is closed for this step. The other nodes decide again in the next round. In the
-paper a node decides once.
+each node its base children: our reading of "using legal actions" in Algorithm 2. In each round the
+controller reads the features of the children and chooses an action: how many more children to
+sample, with which parameters, and how many children to keep. A node that samples no more is closed
+for this step. The other nodes decide again in the next round. In the paper a node decides once.
 
-The controller does not decide for a node without a valid child. In each round such a node samples
-as few more children as the action table allows (`ActionTable.retry`) until one is valid. Without
-this rule, a question would fail as soon as its one greedy child repeats itself up to the limit of
-tokens. The paper leaves this case open.
+A node without a valid child takes the action `ActionTable.retry` in each round until a child is
+valid: a greedy child may repeat itself up to the limit of tokens. The paper leaves this case open.
 
-With `CatsConfig.prm_threshold`, the controller does not decide for a node whose children have no
-score, either. If the likelihood of the node's best child gives a low P(step right), the node
-requests that greedy child once more, so that the PRM scores it. This copy costs no policy tokens.
-Otherwise the node accepts the child.
+With `CatsConfig.prm_threshold`, the controller does not decide for nodes without a scored child. If
+the likelihood of the best child gives a low P(step right), the node requests that greedy child once
+more, so that the PRM scores it. This copy costs no policy tokens. Otherwise the node accepts it.
 """
 
 from __future__ import annotations
@@ -58,12 +54,10 @@ def cats(
     """Compute-aware tree search with the given controller.
 
     Args:
-        policy: controller that decides, for example `learners.make_policy(actor.apply, "argmax")`.
+        policy: controller, for example `learners.make_policy(actor.apply, "argmax")`.
         config: all other settings of the search.
-        features: features of a node, inputs of the controller; those named in
-            `config.excluded_features` are set to 0.
-        reward: reward function of a decision. The rewards are reported for learning; the search
-            does not read them.
+        features: inputs of the controller; those in `config.excluded_features` are set to 0.
+        reward: reward function of a decision, for learning; the search does not read rewards.
     """
     aggregated = aggregation(config.path_score)
     return Strategy(
@@ -152,10 +146,7 @@ def _make_plan(
 def _make_asks(
     config: CatsConfig, features: FeatureSet
 ) -> Callable[[Float[Array, "N F"]], tuple[Bool[Array, " N"], Bool[Array, " N"]]]:
-    """The function from features to two masks: nodes without scored children, and nodes to score.
-
-    Without `CatsConfig.prm_threshold` both masks are False: the controller decides for all nodes.
-    """
+    """The function from features to two masks: nodes without scored children, nodes in doubt."""
     if config.prm_threshold is None:
         return lambda found: (jnp.zeros(found.shape[0], bool), jnp.zeros(found.shape[0], bool))
     threshold = jnp.float32(config.prm_threshold)
@@ -186,7 +177,7 @@ def _make_report(
     config: CatsConfig, aggregated: Aggregation, reward: RewardFn
 ) -> Callable[[SearchState, Plan], Decision]:
     def report(state: SearchState, plan: Plan) -> Decision:
-        """The tick's decisions with their rewards, from all children before the prune."""
+        """The tick's decisions with their rewards."""
         decision, pool = state.memory.decision, state.pool
         rewards = reward(
             path_scores(pool, aggregated),

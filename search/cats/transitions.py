@@ -1,7 +1,7 @@
 """A recorder that turns the decisions of a CATS search into transitions for learners.
 
-The transition of a decision is complete when the next decision on its path is taken, or when the
-path ends. Until then the decision is *pending* in the slot of the path.
+The transition of a decision is complete at the next decision on its path, or at the path's end.
+Until then the decision is *pending* in the slot of the path.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def decision_recorder(discount: float) -> Recorder:
     """A recorder of `DecisionRecord`s.
 
     Args:
-        discount: gamma, in [0, 1], of transitions to another decision. Transitions to the end of a
-            path have the discount 0.
+        discount: gamma, in [0, 1], of transitions to another decision; 0 at the end of a path.
     """
 
     def record(pending: Decision, tick: Tick) -> tuple[Decision, DecisionRecord]:
@@ -59,9 +58,7 @@ def _continue(
 ) -> Transition:
     """Transitions from each slot's pending decision to the slot's decision in this tick.
 
-    If the newest node of a path has no valid child at the end of the step, no decision was taken
-    for this node, and the path ends here with discount 0. All other decisions stay pending for the
-    children.
+    A node without a valid child at the end of the step had no decision: its path ends here.
     """
     decided = decision.valid
     return _transition(

@@ -28,7 +28,7 @@ class Action(struct.PyTreeNode):
 
 
 class Decision(struct.PyTreeNode):
-    """The controller's input and choice at each frontier slot; zeros for slots without decision."""
+    """The controller's inputs and choices by frontier slot; zeros for slots without decision."""
 
     features: jax.Array  # f32[N, F]
     available: jax.Array  # i32[N]; candidates the action could request: what was legal
@@ -49,10 +49,7 @@ class CatsMemory(struct.PyTreeNode):
 
 
 class Transition(struct.PyTreeNode):
-    """Transitions from one decision, at t-1, to the next, at t, with rlax's time suffixes.
-
-    Rows of weight 0 are zeros.
-    """
+    """Transitions from a decision at t-1 to the next at t (rlax's suffixes); weight 0: zeros."""
 
     features_tm1: jax.Array  # f32[N, F]
     available_tm1: jax.Array  # i32[N]; candidates the action could request: what was legal

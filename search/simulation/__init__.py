@@ -1,7 +1,7 @@
 """A simulator of language model and PRM in the graph, with parameters fitted to samples.
 
-`reset` draws a question and takes its slice of the parameters; `simulator(capacity)` is the
-`ExpandFn` for `search.rollout`. Training a controller then runs entirely in one compiled program::
+`reset` draws a question; `simulator(capacity)` is the `ExpandFn` for `search.rollout`. The training
+of a controller is then one compiled program::
 
     task = reset(world, key)
     state = search.init(task.root, strategy=strategy, num_candidates=16, max_depth=task.max_depth,
@@ -9,7 +9,7 @@
     final, outputs = search.rollout((), task.params, key, state, strategy=strategy,
                                     expand_fn=simulator(16))
 
-`ENVIRONMENT` holds both functions as a `search.Environment`, for batches of searches.
+`ENVIRONMENT` holds both functions, for batches of searches.
 """
 
 from ..loop import Environment

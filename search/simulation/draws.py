@@ -1,8 +1,8 @@
 """Counter-based randomness: cheap draws that are functions of 32-bit words.
 
-`jax.random` would cost more per candidate than all the rest of the simulator. A draw here is a
-hash of what it belongs to (a node's seed, or the tick's key with slot and sibling), so that equal
-texts have equal scores, and no draw depends on how many other rows there are.
+`jax.random` would cost more per candidate than the rest of the simulator. A draw here is a hash of
+its context (a node's seed, or the tick's key with slot and sibling). Equal texts therefore have
+equal scores, and no draw depends on the number of rows.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ def power_law(
 ) -> Int[Array, "*B"]:
     """Draw a class 0..K-1 from a power law, by the inverse CDF of a bounded Pareto variable.
 
-    X in [1, K + 1) has density proportional to x**-exponent; the class is floor(X) - 1. Class 0 is
-    the most likely one for any exponent >= 0, and the class at small u.
+    X in [1, K + 1) has density proportional to x**-exponent; the class is floor(X) - 1.
 
     Args:
-        u: uniform in [0, 1).
+        u: uniform in [0, 1); small numbers give class 0, the most likely one.
         exponent: >= 0.
         num_classes: K, static.
     """
@@ -83,10 +82,7 @@ def _nonzero(q: Float[Array, "*B"]) -> Float[Array, "*B"]:
 
 
 def _scramble(x: UInt32[Array, "*B"]) -> UInt32[Array, "*B"]:
-    """A bijection of 32-bit words that flips each output bit with probability close to 1/2.
-
-    The constants are the "lowbias32" of Ellis, github.com/skeeto/hash-prospector.
-    """
+    """A hash that is a bijection: "lowbias32" of Ellis, github.com/skeeto/hash-prospector."""
     x = x ^ (x >> 16)
     x = x * jnp.uint32(0x7FEB352D)
     x = x ^ (x >> 15)

@@ -1,10 +1,9 @@
 """The simulator as an expand function: one tick's children, in the graph.
 
-A child is made in two stages. *Sampling* decides whether the child is cut, whether it is right and
-which text it has; it depends on the tick's key, the parent's slot and the child's number among its
-siblings. All else (score, answer, end of the path, later steps) is a function of the parent's node
-seed and the text. Siblings with the same text are therefore the same step, as they are to a
-deterministic PRM.
+*Sampling* decides whether the child is cut, whether it is right and which text it has. It depends
+on the tick's key, the parent's slot and the child's number among its siblings. The rest (score,
+answer, end of the path, later steps) is a function of the parent's node seed and the text. Siblings
+with the same text are therefore the same step, as for a deterministic PRM.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NUM_WRONG_TEXTS = 64
 """K, the number of classes of wrong texts under one parent."""
 
 NUM_POPULAR_ANSWERS = 8
-"""Number of popular wrong answers of a question, which unrelated mistakes may lead to."""
+"""Number of popular wrong answers of a question, common to unrelated mistakes."""
 
 SCORE_GRID_END = 3.5
 """The tables of `ScoreTables` range from minus this value to plus this value."""
@@ -48,8 +47,6 @@ _FIRST_WRONG_CODE = 2  # texts 0 and 1 are right: the usual operation, another o
 def simulator(capacity: int = MAX_CANDIDATES) -> ExpandFn:
     """`expand` with `capacity` bound, an `ExpandFn`; the same object for the same capacity.
 
-    It can therefore be a static argument of a jitted function without a new compilation.
-
     Args:
         capacity: rows of the expansions; at least the largest N, usually the pool's capacity.
 
@@ -64,8 +61,7 @@ def expand(
 ) -> Expansion:
     """Children of one tick; an `ExpandFn` once `capacity` is bound (see `simulator`).
 
-    The random draws of a row depend on the key, the parent's slot and the row's number among its
-    siblings. No valid row depends on the capacity of the expansion or of the frontier.
+    No valid row depends on the capacity of the expansion or of the frontier.
 
     Args:
         params: question model from `reset` or `question`.
@@ -115,7 +111,7 @@ def expand(
 
 
 def _vectors(seed: UInt32[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, "N D"]:
-    """Unrelated directions for unequal steps: the simulator has no hidden states."""
+    """Random directions, one per step: the simulator has no hidden states."""
     shape = (seed.shape[0], VECTOR_SIZE)
     numbers = jnp.broadcast_to(jnp.arange(VECTOR_SIZE, dtype=jnp.uint32), shape)
     states = jnp.broadcast_to(branch(seed, 13)[:, None], shape)
@@ -166,7 +162,7 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
         return jnp.where(greedy, certain, jax.nn.sigmoid(slope * margin + shift))
 
     margin = params.margin[depth] + local
-    # Where the rest is written in one go, all of it must be right.
+    # A step to the end contains all later steps, which must be right, too.
     rest = jnp.where(request.to_end, params.rest_margin[depth] + local, jnp.inf)
     probability = chance(margin) * jnp.where(request.to_end, chance(rest), 1.0)
     log_right = jax.nn.log_sigmoid(margin) + jax.nn.log_sigmoid(rest)
@@ -198,7 +194,7 @@ def _nodes(params: QuestionModel, request: Request) -> _Nodes:
 
 
 def _exponents(log_exponent: Float[Array, " S"]) -> Float[Array, " S"]:
-    # Beyond this there is one mistake, and powers of its inverse leave float32.
+    # Larger exponents leave a single mistake, and their powers underflow float32.
     return jnp.minimum(jnp.exp(log_exponent), _MAX_EXPONENT)
 
 
@@ -282,10 +278,7 @@ def _interpolated(table: Float[Array, " Z"], x: Float[Array, " N"]) -> Float[Arr
 def _table_position(
     x: Float[Array, " N"], points: int
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-    """Index of the table point below x, and the weight of the next one, for linear interpolation.
-
-    Beyond the ends of the table the weight leaves [0, 1]: extrapolation is linear.
-    """
+    """Index of the table point below x, and the weight of the next; extrapolation is linear."""
     position = (x + SCORE_GRID_END) * ((points - 1) / (2 * SCORE_GRID_END))
     index = jnp.clip(jnp.floor(position).astype(jnp.int32), 0, points - 2)
     return index, position - index.astype(jnp.float32)

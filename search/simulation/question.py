@@ -21,12 +21,10 @@ def reset(params: SimulatorParams, key: jax.Array) -> Task:
     """A random question, scored by a random PRM; levels and PRMs are drawn uniformly.
 
     Args:
-        params: parameters of the world.
         key: PRNG key; consumed.
 
     Returns:
-        The task. `params` is a `QuestionModel`, `root` a `Latent`. `right_answer` is a hash, so
-        that no strategy can learn it.
+        The task. `params` is a `QuestionModel`, `root` a `Latent`, `right_answer` a hash.
     """
     level_key, prm_key, question_key = jax.random.split(key, 3)
     num_levels, num_prms = params.margin.shape[0], params.sparsity_total.shape[0]
@@ -44,10 +42,7 @@ def question(
     """A random question of a given level, scored by a given PRM; see `reset` for the result.
 
     Args:
-        params: parameters of the world.
         key: PRNG key; consumed. The same key gives the same question for every PRM.
-        level: index of the level, 0-based.
-        prm: index of the PRM, 0-based.
     """
     seed = words(key)
     question_scale, node_scale = params.question_scale[level], params.node_scale[level]

@@ -32,7 +32,7 @@ def toy_params(
     no_answer: float = 0.0,
     max_depth: int = 8,
 ) -> SimulatorParams:
-    """A world whose figures can be worked out by hand.
+    """A world whose results can be computed by hand.
 
     Args:
         num_steps: steps of a solution, one number per level; every path ends there.

@@ -1,4 +1,4 @@
-"""The pytrees of the simulator: its parameters, their slice for a question, a path's latent.
+"""The pytrees of the simulator.
 
 `L` levels, `T` depths, `P` PRMs, `H` temperatures, `J` values of top-p, `C` kinds of scored steps,
 `Z` points of a table over -3.5..3.5, linear between them and beyond. A *margin* is the log-odds of

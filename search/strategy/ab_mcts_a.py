@@ -4,12 +4,11 @@ Inoue et al.: "Wider or Deeper? Scaling LLM Inference-Time Compute with Adaptive
 Search" (2025), arXiv:2503.04412, and the authors' code, SakanaAI/treequest at e6865b7, with one
 action. A node is an answer; a child of it is a rewrite, and a child of the root is a new answer.
 
-The search goes down from the root. At a node that has children it draws one value from each of two
-posteriors, GEN and CONT (Thompson sampling). GEN has seen the scores of the node's children, and
-CONT has seen those of all nodes below the children. If the value of GEN is at least that of CONT,
-the node gets a child. Otherwise the search goes to the child with the highest value drawn from the
-children's posteriors, each of which has seen the scores of the child and of all nodes below it. A
-node without children gets a child.
+The search descends from the root. A node without children gets a child. At other nodes the search
+draws one value from each of two posteriors (Thompson sampling): GEN from the scores of the node's
+children, CONT from those of all nodes below the children. If the value of GEN is at least that of
+CONT, the node gets a child. Otherwise the search draws a value for each child, from the scores of
+the child and of all nodes below it, and descends to the child with the highest value.
 
 A posterior is that of a mean score. With `dist_type` "beta" it is a Beta distribution with the
 prior Beta(.5, .5), to whose parameters each score s adds s and 1 - s. With "gaussian" it is that of
@@ -17,9 +16,9 @@ a Gaussian's mean with the normal-inverse-chi-squared prior m = 0, kappa = 1, nu
 
 What differs from the authors' code:
 
-- N is the number of answers. An answer that is invalid counts and is not in the tree.
-- One model writes all answers; the choice among several models is not part of this method.
-- Where the authors' code leaves the choice of an answer to the user, the best score gives it.
+- N is the number of answers. An invalid answer counts and is not in the tree.
+- One model writes all answers.
+- The answer with the best score gives the answer of the search; their code leaves this open.
 """
 
 from __future__ import annotations
@@ -64,11 +63,10 @@ def ab_mcts_a(
 
     Args:
         dist_type: posterior of a mean score, "gaussian" or "beta".
-        batch_size: answers that are sampled together, at least 1; N if that is less. Their places
-            are drawn from the same posteriors, and two may have the same place.
+        batch_size: answers that are sampled together, at least 1; N if that is less. The same
+            posteriors give their places, which may be equal.
         rewriting: prompts of a rewrite, a name or a .yaml file; see `Strategy.rewriting`.
         vote: how the answers give the answer of the search.
-        sampling: parameters of every answer.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -127,7 +125,6 @@ def observe(
     """Add the scores of new nodes to the statistics of all nodes above them.
 
     Args:
-        seen: statistics before.
         parent: parent of each node; 0 is the root.
         is_new: nodes to add; none is an ancestor of another one.
         scores: score of each node, in [0, 1].
@@ -197,7 +194,7 @@ def gaussian_posterior(
 
 
 def _draw_gaussian(key: Key[Array, ""], seen: Float[Array, "*B 3"]) -> Float[Array, "*B"]:
-    """A mean: sigma^2 is nu tau^2 over a chi-squared value, the mean is N(m, sigma^2 / kappa)."""
+    """A mean from N(m, sigma^2 / kappa), where sigma^2 is nu tau^2 over a chi-squared value."""
     m, kappa, nu, tau_square = gaussian_posterior(seen)
     for_variance, for_mean = jax.random.split(key)
     sigma_square = nu * tau_square / 2.0 / jax.random.gamma(for_variance, nu / 2.0)
@@ -222,7 +219,7 @@ def _places(
     """The nodes that get the next `number` children; a node may occur twice."""
 
     def place(key: Key[Array, ""]) -> Int[Array, ""]:
-        # A descent meets each node once, so that all are drawn together.
+        # A descent visits each node at most once, so that all are drawn together.
         wider, deeper, own = draw(key, jnp.stack([seen.wider, seen.deeper, seen.own]))
         return descend(children, wider, deeper, own)
 

@@ -1,8 +1,7 @@
-"""Trees of whole answers: what the methods that rewrite answers share.
+"""Trees of whole answers, for methods that rewrite answers.
 
 A node is a whole answer, and a child of it is a rewrite. The frontier holds the nodes that get
-children next. Such a node looks like the question itself, with depth 0 and `done` False, but it has
-the embedding of its answer: see `Strategy.rewriting`.
+children next, with depth 0, `done` False and the answer's embedding: see `Strategy.rewriting`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def plant_question(state: SearchState) -> Paths:
 def ask(
     state: SearchState, num_samples: Int[Array, " S"] | Int[Array, ""] | int, sampling: Sampling
 ) -> Request:
-    """The request for whole answers, or for rewrites of the frontier's answers."""
+    """The request for whole answers; at an answer of the frontier, for rewrites of it."""
     asked = request(state, num_samples, sampling)
     return asked.replace(to_end=jnp.ones_like(asked.to_end))
 
@@ -39,9 +38,7 @@ def grow(
     """Add a step's answers to the tree.
 
     Args:
-        paths: nodes of the tree.
         pool: children of the step. A child that is not an answer is left out.
-        node_of_slot: tree node of each frontier slot.
 
     Returns:
         The nodes of the new tree, and which of them are new.
@@ -53,10 +50,7 @@ def grow(
 
 
 def answers_left(state: SearchState) -> Int[Array, ""]:
-    """Answers that the search may still sample at the end of a step: N and the budget limit them.
-
-    The places that finished answers leave limit them, too.
-    """
+    """Answers that N, the budget and the free places still allow at the end of a step."""
     sampled = jnp.minimum(state.num_candidates, state.budget) - state.spent
     answers = jnp.sum(state.pool.valid & state.pool.done, dtype=jnp.int32)
     return jnp.minimum(sampled, state.width - count(state.finished) - answers)
@@ -65,10 +59,7 @@ def answers_left(state: SearchState) -> Int[Array, ""]:
 def kept(
     state: SearchState, paths: Paths, chosen: Bool[Array, " M"], memory: Any
 ) -> tuple[Paths, Bool[Array, " R"], Any]:
-    """What `Strategy.keep` returns: the step's answers are finished, the chosen nodes grow next.
-
-    The frontier holds the chosen nodes in the order of the tree.
-    """
+    """Result of `Strategy.keep`: the step's answers finish; the chosen nodes, in order, grow."""
     again = paths.replace(
         done=jnp.zeros_like(paths.done),
         depth=jnp.zeros_like(paths.depth),
@@ -83,7 +74,7 @@ def kept(
 
 
 def ask_one(sampling: Sampling) -> Callable[..., tuple[Request, Any]]:
-    """A `plan` that asks for one answer: a rewrite of the chosen node's."""
+    """A `plan` that requests one answer: a rewrite of the chosen node's."""
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
         del params, key
@@ -101,7 +92,7 @@ def without_father(paths: Paths, marked: Bool[Array, " M"]) -> Paths:
 def rewrite_next(
     state: SearchState, memory: Any, best: Int[Array, ""]
 ) -> tuple[Paths, Bool[Array, " R"], Any]:
-    """What `Strategy.keep` returns if the node `best` is rewritten next, which is a visit of it.
+    """Result of `Strategy.keep` if the node `best` is rewritten next, which counts as a visit.
 
     Args:
         state: at the end of a step.
@@ -119,7 +110,7 @@ def rewrite_next(
 def of_children(
     parent: Int[Array, " M"], valid: Bool[Array, " M"], values: Float[Array, " M"]
 ) -> tuple[Int[Array, " M"], Float[Array, " M"]]:
-    """The number of children of each node, and the highest value among them; -inf without one."""
+    """The number of children of each node, and their highest value, -inf without children."""
     children = has_child(parent, valid)
     best = jnp.max(jnp.where(children, values[None, :], -jnp.inf), axis=1)
     return jnp.sum(children, axis=1, dtype=jnp.int32), best

@@ -1,18 +1,16 @@
-"""Votes of whole paths by how certain the policy was of them: self-certainty, and DeepConf offline.
+"""Votes of whole paths by the policy's certainty of them: self-certainty, and DeepConf offline.
 
 `self_certainty`: Kang, Zhao, Song: "Scalable Best-of-N Selection for Large Language Models via
 Self-Certainty" (2025), arXiv:2502.18581, and the authors' `voting_from_list.py`,
 backprop07/Self-Certainty at b17d021. The n paths are ranked by their self-certainty, and the path
-of rank r = 1..n casts (n - r + 1)^p votes for its answer. A path without an answer takes its rank
-and casts no vote. Two things differ. The log-probabilities come from the sampling itself and not
-from a second pass in half precision. A path that was cut does not count as finished and takes no
-rank.
+of rank r = 1..n casts (n - r + 1)^p votes for its answer. A path without an answer has a rank and
+no votes. Two things differ. The log-probabilities come from the sampling and not from a second pass
+in half precision. A path that was cut does not count as finished and has no rank.
 
 `deepconf`: Fu et al.: "Deep Think with Confidence" (2025), arXiv:2508.15260, and `utils.py` in the
-authors' code, facebookresearch/deepconf at 675529d. A path votes with its confidence; only paths
-with an answer and a confidence of at least a percentile vote. Their code averages what vLLM
-returns: the 20 most likely tokens, and the sampled token where it is not one of these. Here the
-average is always over the 20 most likely tokens, as in the paper.
+authors' code, facebookresearch/deepconf at 675529d. The weight of a path's vote is its confidence;
+only paths with an answer and a confidence of at least a percentile vote. Here a token's average is
+over the 20 most likely tokens, as in the paper. Their code adds the sampled token to these.
 """
 
 from __future__ import annotations
@@ -39,9 +37,7 @@ def self_certainty(*, power: float = 0.5, sampling: Sampling = Sampling()) -> St
     """N whole paths, and a Borda vote by their self-certainty; the PRM is not called.
 
     Args:
-        power: p, >= 0; .5 in the authors' script. 0 is a majority vote, and a large p gives the
-            answer of the most certain path.
-        sampling: parameters of every sample.
+        power: p, >= 0; .5 in the authors' script. 0: majority vote; large: most certain path.
 
     Raises:
         ValueError: `power` is out of range.
@@ -70,9 +66,8 @@ def deepconf(
     Args:
         summary: from a path's token confidences to its confidence, see `search.certainty`.
         window: tokens of a window, >= 1.
-        top_share: the share of the answered paths that votes, in (0, 1]; the authors compare .1
-            and .9. A path votes if its confidence is at least the (1 - `top_share`) quantile.
-        sampling: parameters of every sample.
+        top_share: share of the answered paths that vote, in (0, 1]; the authors compare .1 and .9.
+            A path votes if its confidence is at least the (1 - `top_share`) quantile.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -112,7 +107,7 @@ def quantile(
     ordered = jnp.sort(jnp.where(valid, values, jnp.inf))
     last = jnp.maximum(jnp.sum(valid, dtype=jnp.int32) - 1, 0)
     place = share * last.astype(values.dtype)
-    # A place that is a row but for rounding is this row: a bar above it would exclude the row.
+    # Rounding must not move the bar above a row that is the quantile: the row would not vote.
     row = jnp.round(place)
     place = jnp.where(jnp.abs(place - row) < _ROUNDING, row, place)
     low = jnp.floor(place).astype(jnp.int32)

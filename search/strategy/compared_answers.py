@@ -1,9 +1,8 @@
 """Whole answers, of which a language model chooses one by comparing them.
 
 The strategies sample N whole answers as `majority` does, so that they share its samples. They
-differ in their `Comparison`. Finished answers without a final answer are not compared, and neither
-are answers that are all the same. A comparison without a readable choice goes to its answer with
-the most votes, and so does a search that is not compared; see `cats_jax.live.comparisons`.
+differ in their `Comparison`. Paths without an answer are not compared, nor are answers that are all
+equal. Without a readable choice the most frequent answer wins; see `cats_jax.live.comparisons`.
 """
 
 from __future__ import annotations
@@ -31,28 +30,24 @@ def gen_select(
 ) -> Strategy:
     """GenSelect: the policy reads up to 8 of its answers and chooses the best one.
 
-    Toshniwal et al.: "GenSelect: A Generative Approach to Best-of-N" (2025), arXiv:2507.17797, and
-    the code of NeMo-Skills (nemo_skills/inference/model/parallel_thinking.py at 05efc4a), from
-    which the rule and the defaults are. Thoughts in answers are not shown.
+    Toshniwal et al.: "GenSelect: A Generative Approach to Best-of-N" (2025), arXiv:2507.17797; rule
+    and defaults as in NeMo-Skills, nemo_skills/inference/model/parallel_thinking.py at 05efc4a.
+    Thoughts in answers are not shown.
 
     What differs from that code:
 
     - It shows at most `window_size` answers and leaves out all others. Here more answers are
-      divided into windows whose winners are compared again. With `window_size=2` this is a knockout
-      of pairs.
-    - It draws an answer where the choice can't be read. Here the most frequent answer of the window
-      wins.
-    - It draws the order of the answers in a prompt. Here the order is that of a hash of the texts,
-      so that it does not depend on the order of sampling. Equal texts are shown once.
-    - The last line that states a choice counts, and not the last match anywhere in a reply; a reply
-      that was cut counts as unreadable. Answers are numbered from 1.
+      divided into windows, whose winners are compared again.
+    - If the choice can't be read, it draws an answer. Here the window's most frequent answer wins.
+    - It draws the order of the answers in a prompt. Here a hash of the texts gives the order, and
+      equal texts are shown once.
+    - It reads the last match anywhere in a reply. Here the last line that states a choice counts,
+      and a reply that was cut is unreadable. Answers are numbered from 1.
 
     Args:
         window_size: most answers in one prompt, >= 2.
         comparison: prompt of a comparison, a name or a .yaml file; see `Strategy.comparison`.
-        judge_temperature: temperature of the choices.
         judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
-        sampling: parameters of every answer.
 
     Raises:
         ValueError: an argument is out of range.
@@ -77,16 +72,13 @@ def universal_self_consistency(
     """Universal self-consistency: the policy chooses the answer that agrees best with the others.
 
     Chen et al.: "Universal Self-Consistency for Large Language Model Generation" (2023),
-    arXiv:2311.17311. All answers are in one prompt, each as often as it was sampled. The
-    publication does not state what happens to replies that can't be read, and to answers that do
-    not fit the context: here the most frequent answer wins. It does not state the temperature of
-    the choice either; here it is greedy. The order of the answers is that of a hash of the texts.
+    arXiv:2311.17311. All answers are in one prompt, each as often as it was sampled. Three things
+    are not published. If the reply can't be read, or the answers do not fit the context, the most
+    frequent answer wins. The choice is greedy. A hash of the texts gives the order of the answers.
 
     Args:
         comparison: prompt of the comparison, a name or a .yaml file; see `Strategy.comparison`.
-        judge_temperature: temperature of the choice.
         judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
-        sampling: parameters of every answer.
 
     Raises:
         ValueError: an argument is out of range.
@@ -116,24 +108,21 @@ def pairwise_borda(
 
     Zhang et al.: "LLaMA-Berry: Pairwise Optimization for Olympiad-level Mathematical Reasoning via
     O1-like Monte Carlo Tree Search" (2024), arXiv:2410.02884, section 2.4. Answer i beats answer j
-    if the judge prefers it when it is shown first. The transitive closure of this relation adds the
-    answers that i beats indirectly. The answer that beats most others wins. Among answers that beat
-    equally many, i is better than j if P(i > j) > P(j > i).
+    if the judge prefers i in the prompt that shows i first. The transitive closure of this relation
+    adds the answers that i beats indirectly. The answer that beats most others wins. Among answers
+    that beat equally many, i is better than j if P(i > j) > P(j > i).
 
     This is the publication's aggregation, without its search. What differs:
 
     - The publication reads P from the logits of a trained pairwise model. Here P is 1 for the
-      choice in a reply, 0 for the other answer, and 1/2 if the reply can't be read; such a reply
-      adds nothing to the relation.
-    - P(i > j) > P(j > i) need not be transitive. The answer that is better than most of those that
-      are equal wins; then the most frequent answer, and the one that finished first.
-    - Algorithm 2 of the publication fills the closure also with defeats. Its text does not.
+      choice in a reply, 0 for the other answer, and 1/2 if the reply can't be read.
+    - P(i > j) > P(j > i) need not be transitive. Among equal answers, the one that is better than
+      most of them wins; then the most frequent one, and the one that finished first.
+    - Algorithm 2 of the publication also fills the closure with defeats. Its text does not.
 
     Args:
         comparison: prompt of a comparison, a name or a .yaml file; see `Strategy.comparison`.
-        judge_temperature: temperature of the choices.
         judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
-        sampling: parameters of every answer.
 
     Raises:
         ValueError: an argument is out of range.

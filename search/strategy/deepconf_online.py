@@ -1,16 +1,15 @@
-"""DeepConf online: paths that a warm-up shows to be unusually uncertain are stopped as they grow.
+"""DeepConf online: a warm-up sets a bar, and paths of lower confidence are stopped as they grow.
 
 Fu et al.: "Deep Think with Confidence" (2025), arXiv:2508.15260, and `wrapper.py` in the authors'
-code, facebookresearch/deepconf at 675529d. The first paths are written to their ends; the bar is a
-percentile of their confidences. Each of the other paths is stopped once a window of its tokens is
-below the bar. The paths at or above the bar vote with their confidence, those of the warm-up
-included. The confidence is the smallest mean of `window_size` consecutive tokens.
+code, facebookresearch/deepconf at 675529d. The paths of the warm-up are written to their ends; the
+bar is a percentile of their confidences. Each later path is stopped once a window of its tokens is
+below the bar. All paths at or above the bar vote with their confidence. The confidence is the
+smallest mean of `window_size` consecutive tokens.
 
 Five things differ from the authors' code. A path is stopped at the end of a step and not at a
 token. N is their `total_budget`. The average is over the 20 most likely tokens alone, see
 `certainty_votes`. A path that was cut at its limit does not count as finished, so it does not set
-the bar. If no path of the warm-up has ended, the others are not begun. In their code at least one
-has always ended.
+the bar. If no path of the warm-up has ended, the search ends.
 """
 
 from __future__ import annotations
@@ -47,10 +46,8 @@ def deepconf_online(
 
     Args:
         warmup_traces: paths of the warm-up, >= 1; N if that is less.
-        confidence_percentile: eta, in [0, 100): the bar is the (100 - eta)-th percentile of the
-            warm-up's confidences.
+        confidence_percentile: eta, in [0, 100); the bar is the (100 - eta)-th percentile.
         window_size: tokens of a window, >= 1. A path of fewer tokens is not stopped.
-        sampling: parameters of every sample.
 
     Raises:
         ValueError: an argument is out of range.
@@ -96,7 +93,7 @@ def _no_warmup(state: SearchState) -> Warmup:
 
 
 def _bar_of(state: SearchState, share: float) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """The bar after this step, and whether the warm-up has ended by then."""
+    """The bar after this step, and whether the warm-up has ended."""
     finished, pool, memory = state.finished, state.pool, state.memory
     over = memory.is_over | ~jnp.any(growing(state))
     confidences = jnp.concatenate([finished.certainty, pool.certainty])

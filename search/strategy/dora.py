@@ -1,4 +1,4 @@
-"""DORA: the places are shared out among directions of reasoning, not among paths.
+"""DORA: the places are divided among directions of reasoning, not among paths.
 
 Wang et al.: "Every Rollout Counts: Optimal Resource Allocation for Efficient Test-Time Scaling"
 (2025), arXiv:2506.15707, section 3.3, and `dora.py` in the authors' code, WangXinglin/DORA at
@@ -7,13 +7,12 @@ eda87c0. Of k paths with scores R_i and cosine similarities S_ij,
     w_i = softmax(R / T_b)_i,  gamma_i = softmax(S_i / T_s)_i,  B_i = round(P w_i gamma_i / Z),
 
 where Z normalises and P is the number of places. gamma_i is small for a path that resembles others.
+As in the authors' code, the list of B_i copies is cut at P, or repeated until it has P.
 
-Four things differ. A path's vector is a hidden state of the policy at its end, see
-`search.vectors`, and not the output of an embedding model that reads its text. A finished path
-takes one of the N places for good, as in REBASE; the published loop samples N steps in each
-iteration until N paths have finished. The rounded numbers need not sum to P: as in the authors'
-code their list of copies is cut at P, or repeated until it has P. That code first drops the paths
-to which REBASE would give no place, which the paper does not say; here all paths count.
+Three things differ. A path's vector is a hidden state of the policy at its end, see
+`search.vectors`, and not the output of an embedding model. A finished path keeps one of the N
+places, as in REBASE; the published loop samples N steps in each iteration until N paths have
+finished. The code, unlike the paper, first drops the paths to which REBASE would give no place.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ..types import Request, SearchState
 from ..vectors import cosines
 
 _ROUNDING = 1e-4
-"""A share this close to a half is a half, which float32 may have moved to either side."""
+"""A number this close to a half is a half, which float32 may have moved to either side."""
 
 
 @functools.cache
@@ -49,8 +48,7 @@ def dora(
 
     Args:
         rebase_temperature: T_b, temperature of the softmax of path scores, > 0.
-        balance_alpha: T_s, temperature of the softmax of similarities, > 0. A large one makes all
-            paths alike unique, which leaves a softmax of their scores.
+        balance_alpha: T_s, temperature of the softmax of similarities, > 0; large: only R counts.
         path_score: the score R of a path.
         vote: how the finished paths give the answer.
         sampling: sampling parameters of all steps; the publication has temperature .8.
@@ -93,12 +91,12 @@ def directed(
     """Shares w_i gamma_i / Z of the valid rows, which sum to 1 if there is one; 0 for others.
 
     Args:
-        scores: in units of their softmax's temperature.
-        similarities: in units of theirs; symmetric, the largest of a row on the diagonal.
+        scores: divided by T_b.
+        similarities: divided by T_s; symmetric, the largest of a row on the diagonal.
         valid: rows that take part.
     """
     pairs = jnp.where(valid[None, :], similarities, -jnp.inf)
-    # The diagonal is the largest number of its row, and a row of padding has none.
+    # The exponents are <= 0, because the diagonal has the largest number of each row.
     own = jnp.diagonal(similarities)
     alike = jnp.sum(jnp.exp(pairs - own[:, None]), axis=1)
     top = jnp.max(scores, initial=-jnp.inf, where=valid)
@@ -109,8 +107,7 @@ def directed(
 def rounded(shares: Float[Array, " N"], places: Int[Array, ""]) -> Int[Array, " N"]:
     """Numbers of children that sum to `places`, if a row has a share: round(places * shares).
 
-    A half is rounded to the even number. The copies of the rows, in their order, are cut behind
-    `places` of them, or repeated from the first.
+    Halves are rounded to even. The list of copies, in row order, is cut or repeated to `places`.
     """
     twice = 2.0 * shares * places.astype(shares.dtype)
     nearest = jnp.round(twice)

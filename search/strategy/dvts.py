@@ -27,10 +27,7 @@ def dvts(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Diverse verifier tree search with K = max(1, N // expansion) subtrees of one path each.
-
-    Paths compete within their subtree only.
-    """
+    """Diverse verifier tree search with K = max(1, N // expansion) subtrees of one path each."""
     aggregated = aggregation(path_score)
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:

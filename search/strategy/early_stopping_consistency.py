@@ -6,8 +6,8 @@ in that code; without one, all N paths vote.
 
 Three things differ from the code. A window agrees only if each of its paths has an answer; in the
 code, paths without an answer agree with each other. If `window` does not divide N, the last window
-is smaller; the code does not sample the rest. All paths of a window are written before their
-answers are compared, as in the paper; the code samples beforehand.
+is smaller; the code leaves it out. Windows are sampled in turn, as in the paper; the code samples
+all paths beforehand.
 """
 
 from __future__ import annotations
@@ -28,14 +28,10 @@ from .types import WindowCount
 
 @functools.cache
 def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling()) -> Strategy:
-    """Majority voting over whole paths that stops at a window whose answers all agree.
-
-    N is the largest number of paths, and the PRM is not called.
+    """Majority vote of at most N whole paths; stops at a window that agrees. The PRM is not called.
 
     Args:
-        window: w, paths that are sampled together, >= 1; the authors take 5. With 1 the search
-            stops at its first answer.
-        sampling: parameters of every sample.
+        window: w, paths that are sampled together, >= 1; the authors take 5.
 
     Raises:
         ValueError: `window` is out of range.

@@ -2,9 +2,8 @@
 
 Hooper et al.: "ETS: Efficient Tree Search for Inference-Time Scaling" (2025), arXiv:2502.13575, and
 `select_softmax_costmodel` in the authors' code, SqueezeAILab/ETS at ac937a7. In each step the
-program of `ets_program` keeps those leaves of the tree that have high shares in REBASE, need few
-nodes, whose keys and values take memory, and stand for many clusters of steps. The places then go
-to the kept leaves alone, as in `rebase`.
+program of `ets_program` keeps the leaves that together have high shares in REBASE, few nodes (their
+keys and values take memory) and many clusters of steps. Only kept leaves get places in `rebase`.
 
 Four things differ. A step's vector is a hidden state of the policy at its end, see
 `search.vectors`, and not the output of an embedding model that reads the text of the step alone. If
@@ -48,14 +47,12 @@ def ets(
 
     Args:
         softmax_temperature: temperature of the softmax of REBASE, > 0.
-        lambdac: weight of the nodes that are kept, in [0, 1e4]. With 0 every leaf is kept, as
-            published, and vectors are not read.
-        lambdas: weight of the clusters that are covered, in [0, 1e4]. The publication has 1.5 at
-            N = 16, 1.4 at 64 and 1.45 at 256. With 0 vectors are not read.
+        lambdac: weight of the kept nodes, in [0, 1e4]. 0 keeps every leaf and reads no vectors.
+        lambdas: weight of the covered clusters, in [0, 1e4]; as published, 1.5 at N = 16, 1.4 at 64
+            and 1.45 at 256. 0 reads no vectors.
         cluster_distance: cosine distance in [0, 2] at which the clusters are cut.
         path_score: the score of a path.
         vote: how the finished paths give the answer.
-        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.

@@ -5,11 +5,11 @@ With leaves i, branch nodes j (all nodes above a leaf, the question included) an
     max  sum_i O_i x_i - lambdac / (M + N) (sum_i x_i + sum_j y_j) + lambdas / K sum_k c_k,
 
 where O_i is the leaf's share of the places in REBASE, y_j = 1 if a leaf below j is kept, c_k = 1
-only if a leaf of the cluster is, and at least one leaf is kept. The clusters of the newest steps
-are those of average linkage on the cosine distances of their vectors.
+only if a leaf of the cluster is kept, and at least one leaf is kept. Average linkage on the cosine
+distances of the newest steps' vectors makes the clusters.
 
 A branch and bound solves the program. Each visit decides all leaves that gain, or lose, whatever
-becomes of the open leaves. If that decides none, one leaf is kept on trial. The bound is that of a
+becomes of the open leaves. If this decides no leaf, one is kept on trial. The bound is that of a
 Lagrangian relaxation: a cluster pays each of its leaves a part of its gain, however many are kept.
 The best leaves then follow from the tree alone. A cluster with several of them pays less next time.
 """
@@ -25,14 +25,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 MAX_VISITS = 5000
-"""Visits of the branch and bound at most. 256 leaves with a large lambdac can need more."""
+"""Most visits of the branch and bound. 256 leaves with a large lambdac can need more."""
 
 _MOST_WEIGHT = 1e4
 """Beyond it float32 loses the shares of the leaves beside the weights."""
 
 _PRECISION = 1e-6
-"""The objective of the solution is at most this much below the largest one, up to rounding, unless
-the visits run out."""
+"""Largest loss of the objective, up to rounding, unless the visits reach `MAX_VISITS`."""
 
 _SMALLEST_NORM = 1e-12
 
@@ -63,8 +62,7 @@ class _Tree(NamedTuple):
 
     Attributes:
         above: bool[N, T], whether there is one.
-        first, end: i32[N, T], the rows first <= row < end are those below it; without a node, the
-            leaf's own row.
+        first, end: i32[N, T], the rows below it are first <= row < end; without a node, the leaf's.
         is_first: bool[N, T], marks each node once.
         parent: i32[N], number of the node directly above.
     """
@@ -139,13 +137,11 @@ def kept_leaves(
     After `MAX_VISITS` visits it is the best one so far. It keeps a leaf, as the program demands.
 
     Args:
-        program: constants.
         numbers: places of each leaf in REBASE; one is positive.
         ancestors: number, below N, of the ancestor at each depth among the nodes of its depth; -1
             beyond the leaf's own depth. All leaves have one depth.
         vectors: of the newest steps; not read if lambdac or lambdas is 0.
-        leaves: rows that are leaves; the others are not kept. The leaves are adjacent rows, and so
-            are those below one node.
+        leaves: rows that are leaves. They are adjacent, and so are those below one node.
     """
     if program.lambdac == 0:
         # Their code then rewards nodes, so that no leaf is a loss.
@@ -321,14 +317,11 @@ def _bound(
     value: Array,
     best_value: Array,
 ) -> tuple[Float[Array, ""], Float[Array, " N"], Float[Array, " N"]]:
-    """Upper bound on the solutions that extend the kept leaves; the next payments; leaves' chances.
+    """Upper bound on the solutions that extend the kept leaves, the next payments, and chances.
 
     Args:
-        terms, state: the program and the visit.
         missing: bool[N, T], nodes above leaves that no kept leaf has.
         is_covered: bool[N], clusters with a kept leaf.
-        value: of the kept leaves.
-        best_value: of the best solution so far.
     """
     can_cover = (terms.in_clusters(_float(state.is_open)) > 0.0) & ~is_covered
     pays = jnp.where(can_cover, state.pays, 0.0)
@@ -346,7 +339,7 @@ def _bound(
 def _best_leaves(
     tree: _Tree, gains: Float[Array, " N"], costs: Float[Array, "N T"]
 ) -> tuple[Float[Array, ""], Bool[Array, " N"]]:
-    """The largest sum of leaves' gains minus the costs of the nodes above them, and its leaves."""
+    """The largest sum of leaves' gains minus the costs of their nodes above, and its leaves."""
 
     def up(values: Array, column: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
         first, end, is_name, cost = column
@@ -362,7 +355,7 @@ def _best_leaves(
 
 
 def _replaceable(terms: _Terms, leaf: Array) -> Bool[Array, " N"]:
-    """Leaves, the given one included, in place of which it can be kept at no loss."""
+    """The leaves that the given leaf, itself one of them, replaces without loss."""
     return (
         (terms.tree.parent == terms.tree.parent[leaf])
         & (terms.clusters == terms.clusters[leaf])

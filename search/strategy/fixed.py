@@ -78,14 +78,11 @@ def beam(
 ) -> Strategy:
     """Beam search: N children at the root, then N // K of each of K = max(1, N // expansion) paths.
 
-    `calibrated` ranks paths by P(step right), see `search.calibration`; `path_score` should then be
-    "product".
-
-    `unique` keeps only the first of the children of a path that have equal texts, before the
-    ranking. It follows `filter_duplicates` of huggingface/search-and-learn at 6f81cac, which
-    compares the unfinished paths only. Here finished paths are compared, too, because they take
-    places of the beam. A finished and an unfinished path are never equal. The dropped children are
-    paid for.
+    `calibrated` ranks paths by P(step right), best with `path_score` "product", see
+    `search.calibration`. `unique` keeps only the first of the children of a path with equal texts,
+    as `filter_duplicates` of huggingface/search-and-learn at 6f81cac. Here finished paths are
+    compared, too, because they take places of the beam. A finished and an unfinished path are never
+    equal. The dropped children count as candidates.
 
     Raises:
         ValueError: an argument is out of range or unknown.

@@ -1,15 +1,13 @@
 """Monte-Carlo tree search that chooses its next leaf among all leaves of the tree.
 
-It follows what can be read of STILL-1 (Jiang et al.: "Enhancing LLM Reasoning with Reward-guided
-Tree Search" (2024), arXiv:2411.11694): tree search with the policy's steps as nodes, whose variant
-MCTS_G takes a leaf from the whole tree instead of descending from the root. The abstract of the
-report and a summary of it were read. The text of the report was not, and its authors have published
-no code of this search. The method therefore has its own name, and the rule below is ours wherever
-the summary is silent.
+The idea is that of the variant MCTS_G in STILL-1 (Jiang et al.: "Enhancing LLM Reasoning with
+Reward-guided Tree Search" (2024), arXiv:2411.11694): the policy's steps are nodes, and each
+iteration takes a leaf of the whole tree. Only the abstract and a summary of the report were read,
+and there is no published code. The method has its own name, and its other rules are ours.
 
 A leaf is a node without children whose path may grow. An iteration has these parts:
 
-1. Selection: the leaf s with the highest UCB(s) = V(s) + exploration * sqrt(ln N(father of s) /
+1. Selection: the leaf s with the highest UCB(s) = V(s) + exploration * sqrt(ln N(parent of s) /
    N(s)). N(s) is the number of simulations of s and of all nodes below it, and V(s) is their mean
    reward. Ties: the earlier node.
 2. Expansion: the leaf gets `branching` children, one step each.
@@ -17,8 +15,7 @@ A leaf is a node without children whose path may grow. An iteration has these pa
    score of the finished answer, as an outcome model gives it, or 0 without an answer.
 4. Backpropagation: each reward is added to its child and to all nodes above it.
 
-The ends of simulations are the finished paths, which give the answer. Steps of a simulation after
-its first one are no nodes of the tree.
+The simulated paths that finish give the answer. Only the first step of a simulation is a node.
 """
 
 from __future__ import annotations
@@ -58,12 +55,10 @@ def global_mcts(
     PRM reads only finished answers, so that an outcome model fits.
 
     Args:
-        branching: B, children of a leaf, at least 1; fewer if fewer of the N answers are left.
+        branching: B, children of a leaf, at least 1; at most the places left.
         exploration: constant of UCB, 0 to 1e30.
-        max_nodes: most nodes of the tree, 2 to 16384. A leaf is not expanded without room for B
-            more.
+        max_nodes: most nodes of the tree, 2 to 16384. A leaf needs room for all its children.
         vote: how the finished paths give the answer.
-        sampling: parameters of every sample.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -87,7 +82,7 @@ def global_mcts(
         keep=_make_keep(branching, exploration),
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, max_nodes=max_nodes),
-        # Every step has a candidate of its own.
+        # Every step samples at least one candidate.
         num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
         needs_step_scores=False,
     )
@@ -133,7 +128,6 @@ def choose(tree: SimulatedTree, exploration: float) -> Int[Array, ""]:
 
     Args:
         tree: every leaf has been simulated once.
-        exploration: constant of UCB.
     """
     visits = jnp.maximum(tree.visits, 1.0)
     of_father = visits[tree.paths.parent]
@@ -148,10 +142,10 @@ def _observe(
 
     Args:
         state: at the end of a step.
-        goes_on: children whose simulation goes on.
+        goes_on: children whose simulation continues.
 
     Returns:
-        The new tree, and the node whose simulation each child belongs to.
+        The new tree, and the node of each child's simulation.
     """
     tree: SimulatedTree = state.memory
     pool, simulates = state.pool, tree.simulates

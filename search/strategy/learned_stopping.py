@@ -1,11 +1,9 @@
 """A learned rule that decides after each path whether to sample another.
 
 The idea is that of Dai et al.: "Small RL Controller, Large Language Model: RL-Guided Adaptive
-Sampling for Test-Time Scaling" (2026), arXiv:2606.03102: adaptive sampling is a Markov decision
-process, whose controller is trained with reinforcement learning to balance right answers against
-the cost of samples, and sees statistics of the final answers only. The abstract was read. The
-features, the actions, the reward and the networks of the paper could not be read, and are ours
-here:
+Sampling for Test-Time Scaling" (2026), arXiv:2606.03102. Adaptive sampling is a Markov decision
+process. Reinforcement learning trains the controller to balance right answers against the cost of
+samples, from statistics of the final answers. Only the abstract was read, so these parts are ours:
 
 - The state is `stopping_features.STOPPING_FEATURES`. An option adds the scores of a PRM.
 - The two actions are to stop and to sample one more path. The paper's controller acquires several
@@ -47,10 +45,9 @@ def learned_stopping(
 
     Args:
         stopper: the decision; its params are those of the search.
-        uses_scores: whether the PRM scores the paths. Their scores are then features and weigh the
+        uses_scores: whether the PRM scores the paths. Scores are then features and weights of the
             votes. Otherwise the PRM is not called, and the most frequent answer wins.
         path_score: name of the aggregation of step scores.
-        sampling: parameters of every sample.
 
     Raises:
         ValueError: a name is unknown.
@@ -79,7 +76,7 @@ def learned_stopping(
 
 
 def answers_of(finished: Paths, aggregated: Aggregation) -> Answers:
-    """What a stopper sees of finished paths."""
+    """The input of a stopper from finished paths."""
     return Answers(finished.valid, finished.answer, path_scores(finished, aggregated))
 
 
@@ -90,8 +87,6 @@ STOP, MORE = 0, 1
 @functools.cache
 def network_stopper(apply: Callable[[Any, jax.Array], jax.Array]) -> Stopper:
     """The stopper of a network with a logit for each action; it takes the likelier one.
-
-    Equal arguments give the same object, which avoids recompilations.
 
     Args:
         apply: `(params, features [N, F]) -> logits [N, 2]`, see `learners.make_actor`.

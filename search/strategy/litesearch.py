@@ -1,10 +1,9 @@
 """LiteSearch: best-first search in which a node's value sets its number of children.
 
-Sources: Wang et al.: "LiteSearch: Efficacious Tree Search for LLM" (2024), arXiv:2407.00320, and
-batch expansion in the authors' code, DeepLearnXMU/LiteSearch at 4d30b40. The search samples a
-greedy solution first; its value is v_g. Then the node with the highest value gets all its children
-at once, the first child at temperature 0. The depth d is 1 at the root. A node of value v at depth
-d gets b children:
+Wang et al.: "LiteSearch: Efficacious Tree Search for LLM" (2024), arXiv:2407.00320, and batch
+expansion in the authors' code, DeepLearnXMU/LiteSearch at 4d30b40. The search samples a greedy
+solution first; its value is v_g. Then the node with the highest value gets all its children at
+once, the first at temperature 0. A node of value v at depth d (1 at the root) gets b children:
 
     b = min(max(round(C / d), 2), max_budget),    C = min {c : 1 - (1 - v')^c > expected},
 
@@ -14,13 +13,12 @@ there are `end_leaf_num` solutions besides the greedy one. The best solution giv
 
 Differences from the authors' code:
 
-- The value is a PRM's path score. The authors' value network also reads the question alone; here
-  the value of the root is v_g.
-- N, K and the budget limit the children of a node, the finished paths and the search. The greedy
-  solution is charged like any other path, and its value is 0 if it has not ended its answer.
+- The value is a PRM's path score, and that of the root is v_g. The authors have a value network.
+- N, K and the budget limit the children of a node, the finished paths and the search. The budget
+  includes the greedy solution, whose value is 0 if it has not ended its answer.
 - A step that repeats its parent's text keeps its value. The authors' code sets that value to 0.
 - If the greedy solution and another one are equally good, the greedy solution gives the answer.
-- The authors' second variant, which samples one child at a time, is not part of this method.
+- The authors' second variant, which samples one child at a time, is left out.
 """
 
 from __future__ import annotations
@@ -44,10 +42,10 @@ from .trees import MOST_NODES, plant
 from .types import OpenNodes
 
 _HOPELESS = 0.01
-"""A node other than the root gets children only if its value is at least this."""
+"""Smallest value of a node other than the root that gets children."""
 
 _SLACK = 0.01
-"""A solution can end the search although its value is lower than the greedy one's by up to this."""
+"""Largest lead of the greedy solution's value over a solution that ends the search."""
 
 
 @functools.cache
@@ -66,10 +64,8 @@ def litesearch(
 
     Args:
         expected: epsilon, the wanted probability that a child of a node is right, in (0, 1).
-        max_budget: largest number of children of a node, at least 1; N if that is less. The product
-            of `limit` and `max_budget` is at most 16384.
-        min_value: value that a solution must exceed to end the search, >= 0; at 1 or more, no
-            solution exceeds it.
+        max_budget: most children of a node, >= 1; N if that is less; times `limit` at most 16384.
+        min_value: value that a solution must exceed to end the search, >= 0; none exceeds 1.
         end_leaf_num: number of solutions, without the greedy one, that ends the search, at least 1.
         limit: largest number of nodes that get children, at least 1.
         path_score: path score that is the value of a node; as published, the newest step's score.
@@ -120,7 +116,7 @@ def litesearch(
 def _wanted_children(
     state: SearchState, path_score: Aggregation, expected: float, max_budget: int
 ) -> Int[Array, " N"]:
-    """b of each frontier node. The value of the root is that of the greedy solution."""
+    """b of each frontier node."""
     frontier, greedy_value = state.frontier, state.memory.greedy_value
     values = jnp.where(frontier.depth == 0, greedy_value, path_scores(frontier, path_score))
     return num_children(values, greedy_value, frontier.depth + 1, expected, max_budget)
@@ -140,7 +136,6 @@ def num_children(
         greedy_value: v_g, in [0, 1].
         depth: d of each node, >= 1; 1 at the root.
         expected: epsilon, in (0, 1).
-        max_budget: largest number.
     """
     share = 1.0 / depth.astype(jnp.float32)
     mixed = (values + greedy_value * share) / (1.0 + share)
@@ -155,10 +150,7 @@ def num_children(
 
 
 def _num_steps(num_candidates: Any, max_depth: Any, *, limit: int) -> Any:
-    """Largest number of steps: the greedy path's and one per grown node, at most one per candidate.
-
-    The number of candidates is that of other methods, N * max_depth.
-    """
+    """Most steps: the greedy path's and one per grown node; at most N * max_depth, the budget."""
     usual, most = num_candidates * max_depth, max_depth + limit
     return min(usual, most) if isinstance(usual, int) else jnp.minimum(usual, most)
 

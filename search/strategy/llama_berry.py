@@ -4,28 +4,26 @@ Zhang et al.: "LLaMA-Berry: Pairwise Optimization for Olympiad-level Mathematica
 O1-like Monte Carlo Tree Search" (2024), arXiv:2410.02884, Algorithms 1 and 2 and Table A1. A node
 is an answer; a child of it is a rewrite after a critique. A judge compares each new answer with
 all answers so far, in both orders. With the rank of the new node v among the V nodes so far by the
-Enhanced Borda Count, with its father f, and with the number N of a node's visits:
+Enhanced Borda Count, its parent f, and the number N of a node's visits:
 
     Q_g(v) = 1 - (rank(v) - 1) / (V - 1),    Q(v) = alpha Q_g(v),
     Q(f) <- (1 - gamma) Q(f) + gamma Q(v),
     UCT(v) = Q(v) + exploration * sqrt(ln N(f) / N(v)).
 
 The node of the highest UCT gets a child. A node with at least `max_child` children is left out once
-a child's Q is above its own. At the end all answers are ranked again, and the best one is the
-answer of the search.
+a child's Q is above its own. At the end all answers are ranked again, and the best one wins.
 
-What is open in the publication, or differs from it:
+The publication leaves these points open, or they differ:
 
 - The publication reads P(a > b) from the logits of a trained pairwise model. Here a language model
   as judge writes its choice, see `search.methods.pairwise_borda`.
 - The local value of Q(v), of weight 1 - alpha, is a win rate against the children of v. Algorithm 1
-  computes Q(v) when v has none, so the local value is 0.
-- As in Algorithm 1, Q of a node changes when the node is made and when it gets a child; its rank
-  among later answers has no effect.
+  computes Q(v) before v has children, so the local value is 0.
+- As in Algorithm 1, later answers change Q only if they are children of the node.
 - A single answer has Q_g = 1. Nodes that the Borda count and the pairs leave equal share a rank.
-- N(v) is 1, and 1 more each time that v is chosen. The first answer has no father, and no bonus.
-- The publication selects among all nodes, as MCTSr by the same authors does.
-- N is the number of sampled answers. If the first answer is no valid one, another is sampled.
+- N(v) is 1, and 1 more each time that v is chosen. The first answer has no parent, and no bonus.
+- The search selects among all nodes, as MCTSr by the same authors does.
+- N is the number of sampled answers. If the first answer is invalid, another is sampled.
 """
 
 from __future__ import annotations
@@ -76,12 +74,10 @@ def llama_berry(
         exploration: c of UCT, 0 to 1e30.
         max_child: children from which on a node may be left out, at least 1.
         alpha: weight of the rank in Q, in [0, 1].
-        gamma: weight of a child's Q in that of its father, in [0, 1].
+        gamma: weight of a child's Q in that of its parent, in [0, 1].
         rewriting: prompts of a rewrite, a name or a .yaml file; see `Strategy.rewriting`.
         comparison: prompt of a comparison, a name or a .yaml file; see `Strategy.comparison`.
-        judge_temperature: temperature of the choices.
         judge: "policy", or "prm" for the PRM of the search, a language model as judge that writes.
-        sampling: parameters of every answer.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -136,11 +132,11 @@ def backpropagated(
     is_new: Bool[Array, " M"],
     gamma: float,
 ) -> Float[Array, " M"]:
-    """Q of all nodes after those of the new ones have gone to their fathers.
+    """Q of all nodes after the backpropagation from the new node to its parent.
 
     Args:
         quality: Q of each node.
-        parent: father of each node, itself without one.
+        parent: parent of each node, itself without one.
         is_new: at most one node.
         gamma: weight of the new node's Q.
     """
@@ -158,10 +154,10 @@ def choose(
     exploration: float,
     max_child: int,
 ) -> Int[Array, ""]:
-    """The node that is rewritten next, ties: the earlier node; 0, the question, without an answer.
+    """The node that is rewritten next (ties: the earlier one); 0, the question, without an answer.
 
     Args:
-        parent: father of each node, itself without one.
+        parent: parent of each node, itself without one.
         valid: nodes of the tree; node 0 is the question.
         quality: Q of each node.
         visits: visits of each node, >= 1.

@@ -3,20 +3,18 @@
 Snell, Lee, Xu, Kumar: "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling
 Model Parameters" (2024), arXiv:2408.03314; `lookahead` of huggingface/search-and-learn at 6f81cac.
 Each candidate is continued by k steps at temperature 0, or until its answer ends. The PRM's score
-at the end of this rollout replaces the candidate's score. The rollouts are paid for and not kept. A
-step of N candidates costs up to N * (k + 1).
+at the end of this rollout replaces the candidate's score. The rollouts are not kept, but count as
+candidates: N candidates cost up to N * (k + 1).
 
-The loop grows only the frontier, so that the candidates wait in the strategy's memory while the
-frontier rolls them out. A reasoning step therefore takes up to k + 1 steps of the loop, and the
-frontier holds up to N paths.
+The candidates wait in the strategy's memory while the frontier rolls them out. A step of the beam
+therefore takes up to k + 1 steps of the loop, and the frontier holds up to N paths.
 
 What differs from the publications:
 
 - The PRM scores the candidate, too. A candidate keeps this score if it ends its answer, if it is at
   the largest depth, if its rollout is invalid, or if the budget has no rollout for it.
 - Finished paths take places of the beam, as in `beam`.
-- Beam search of search-and-learn samples the rollouts and then scores the candidates without them.
-  Its DVTS scores them as described here.
+- Only the DVTS of search-and-learn scores rollouts; its beam search samples and ignores them.
 """
 
 from __future__ import annotations
@@ -51,10 +49,9 @@ def lookahead(
 ) -> Strategy:
     """Beam search of width max(1, N // expansion) that looks `lookahead` steps ahead.
 
-    `Strategy.width` is N: the number of candidates that can be rolled out together. A smaller one
-    rolls out the best candidates by their own scores, and also limits the beam. The usual budget,
-    N * max_depth, lets a search look ahead at max_depth / (k + 1) steps; a search that may need all
-    its steps needs a larger budget.
+    `Strategy.width` is N, the most candidates that are rolled out together. With a smaller width
+    the best candidates by their own scores are rolled out, and the beam is smaller. The usual
+    budget, N * max_depth, is enough for max_depth / (k + 1) steps of the beam.
 
     Args:
         lookahead: k, steps of a rollout, at least 0; 0 is beam search.
@@ -126,7 +123,7 @@ def _make_keep(
 def _rescored(
     candidates: Paths, pool: Paths, row: Int[Array, " N"], is_scored: Bool[Array, " N"]
 ) -> Paths:
-    """The candidates, with the scores of the rollouts that have ended; `row` is each child's."""
+    """The candidates, with the scores of ended rollouts; `row` is the candidate of each child."""
     slots = candidates.valid.shape[0]
     # Only row numbers are scattered; what is out of bounds is dropped.
     target = jnp.where(is_scored, row, slots)

@@ -1,10 +1,10 @@
-"""Monte-Carlo tree search: a strategy that holds its tree in the search's memory.
+"""Monte-Carlo tree search over steps.
 
 A simulation descends from the root by UCT (Kocsis and Szepesvari 2006) to a leaf, which gets
 `branching` children. The path score of each child is backed up to the child and to all its
 ancestors. Up to K simulations share a step of the loop; a virtual visit per descent makes their
-leaves differ. The tree grows as long as the remaining budget can complete one path for every free
-place. After that the leaves of the highest mean value are completed, one child a step.
+leaves differ. The tree grows while the remaining budget can complete one path for every free place.
+After that the leaves of the highest mean value are completed, one child a step.
 """
 
 from __future__ import annotations
@@ -38,20 +38,16 @@ def mcts(
     vote: str = "weighted",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """UCT over reasoning steps; K = max(1, N // branching) leaves per step.
+    """UCT over steps; K = max(1, N // branching) leaves per step of the loop.
 
-    There is no rollout: the PRM's path score is used as the value of a node, as in AlphaZero. A
-    finished path takes one of the K places, and the search ends when none is free.
+    There is no rollout: the PRM's path score is the value of a node, as in AlphaZero. A finished
+    path takes one of the K places, and the search ends when none is free.
 
     Args:
         branching: B, children of a leaf.
-        exploration: constant of UCT. A node's bonus is this times sqrt(ln(parent's visits) /
-            visits).
-        max_nodes: most nodes of the tree, which grows no more when it is full. The whole budget is
-            used if this is more than the budget.
+        exploration: factor of a node's bonus sqrt(ln(parent's visits) / visits).
+        max_nodes: most nodes of the tree; above the budget it has no effect.
         path_score: path score that is backed up and that ranks paths.
-        vote: answer rule.
-        sampling: how children are sampled.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -116,7 +112,7 @@ def _make_keep(
         places = state.width - count(state.finished)
         ends = prune(path_keys(rows, path_score), is_child & rows.done, places)
         places = places - jnp.sum(ends, dtype=jnp.int32)
-        # A path may be unfinished although its last step was to end the answer.
+        # An unfinished path of largest depth may not grow.
         may_grow = is_child & ~rows.done & (rows.depth < state.max_depth)
         is_open, goes_on = jnp.split(may_grow, [nodes.size])
         is_leaf = tree.is_leaf | is_open
@@ -134,7 +130,7 @@ def _make_keep(
         def descend_once(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
             tree, reached = carry
             at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
-            # A chosen leaf stops being a leaf and gets a visit at once: a virtual loss.
+            # A virtual visit: the next descent takes another leaf.
             tree = tree.replace(is_leaf=tree.is_leaf & ~at)
             return back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
 

@@ -5,24 +5,22 @@ Self-refine with LLaMa-3 8B" (2024), arXiv:2406.07394, and the authors' code,
 trotsky1997/MathBlackBox at 7768f9d. A node is an answer; a child of it is a rewrite after a
 critique. The search begins with one sampled answer and a dummy answer of the lowest reward. An
 answer whose score is s has the reward 200 s - 100; a reward of at least `full_score` counts as 50.
-With the rewards R of a node a, its father f, its children i, and the number N of a node's rewards:
+With the rewards R of a node a, its parent f, its children i, and the number N of a node's rewards:
 
     Q(a) = (min R + mean R) / 2,    Q'(a) = (Q(a) + max_i Q(i)) / 2, or Q(a) without children,
-    UCT(a) = Q'(a) + exploration * sqrt(ln(N(f) + 1) / (N(a) + 1e-5)),    N(f) = 0 without a father.
+    UCT(a) = Q'(a) + exploration * sqrt(ln(N(f) + 1) / (N(a) + 1e-5)),    N(f) = 0 without a parent.
 
 The node of the highest UCT is rewarded once more and gets a child. A node with at least
 `max_expand` children is left out once a child's Q is at least its own.
 
 What differs from the authors' code:
 
-- The scorer gives the rewards. To let the policy judge itself, take the policy's weights as the
-  judge. A scorer gives an answer one score, so all rewards of a node are equal and Q is this
-  reward. A node that is chosen again is not scored again, but N(a) counts the choice.
-- The authors' code stops when it meets the gold answer, which no search sees here. It gives no
-  answer of its own; here the answer of the highest score does.
+- The PRM gives the rewards; the policy's weights can be the PRM. An answer has one score, so all
+  rewards of a node are equal and Q is this reward. A node that is chosen again is not scored again,
+  but N(a) counts the choice.
+- The authors' code stops at the right answer. Here the highest score gives the answer.
 - The dummy answer is the question itself: its rewrites are new answers.
-- The authors' code updates Q' only of nodes that have a child without children. Here Q' of every
-  node is up to date.
+- The authors' code updates Q' only of nodes that have a child without children; here of all nodes.
 - N is the number of sampled answers. The authors' temperature is .95.
 """
 
@@ -51,7 +49,7 @@ from .trees import check_exploration
 from .types import RefinedAnswers
 
 _LEAST, _SPAN = -100.0, 200.0
-"""Lowest reward, and the difference of the highest one."""
+"""Lowest reward, and the highest minus the lowest one."""
 
 _SUPPRESSED = 50.0
 """Reward of an answer whose reward is at least `full_score`."""
@@ -77,7 +75,6 @@ def mctsr(
         full_score: reward from which on a reward counts as 50; above 100 none does.
         rewriting: prompts of a rewrite, a name or a .yaml file; see `Strategy.rewriting`.
         vote: how the answers give the answer of the search.
-        sampling: parameters of every answer.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -130,7 +127,7 @@ def choose(
     """The node that is rewritten next; ties: the earlier node.
 
     Args:
-        parent: father of each node, itself without one.
+        parent: parent of each node, itself without one.
         valid: nodes of the tree, at least one.
         rewards: Q of each node.
         visits: number of rewards of each node, >= 1.

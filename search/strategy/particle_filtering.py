@@ -2,21 +2,19 @@
 
 Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
 Particle-Based Monte Carlo Methods" (2025), arXiv:2502.01618, and the authors' its_hub at e4d00d1. A
-particle's weight is (s / (1 - s))^(1 / T), with s its path score: that of its newest step. All N
-particles are resampled, the finished ones too. A particle that is drawn twice occurs twice, and one
-that is not drawn is lost. The search ends when all are finished, and answers with the finished
-particle of the largest weight, or with one drawn by weight.
+particle's weight is (s / (1 - s))^(1 / T), where s is its path score: that of its newest step. All
+N particles are resampled, the finished ones too. The search ends when all are finished. The
+finished particle of the largest weight, or one drawn by weight, gives the answer.
 
-Three things differ from its_hub. Particles are resampled before a step and not after it, so the
-last step's are not resampled before the answer is chosen. Only particles with an answer are chosen.
-Resampling may also be systematic or residual.
+Three things differ from its_hub. Particles are resampled before a step, so not before the choice of
+the answer. Only particles with an answer are chosen. Resampling may be systematic or residual.
 
 `tempering` adds the entropic annealing of Giannone et al.: "Mitigating Premature Exploitation in
 Particle-based Monte Carlo for Inference-Time Scaling" (2025), arXiv:2510.05825, as in its_hub.
-While few particles hold most of the mass early in a search, the log-weights are divided by a
+While few particles have most of the mass early in a search, the log-weights are divided by a
 temperature. its_hub then resamples systematically by default. Two things differ: invalid candidates
-are not counted among the particles, and the entropy of two particles is normalised like that of
-more. The paper's look-ahead modulation is left out, as in its_hub.
+are not particles, and the entropy of two particles is normalised like that of more. The paper's
+look-ahead modulation is left out, as in its_hub.
 
 `weight_source="confidence"` is the weight of its_hub's later versions: s is the geometric mean of
 the newest step's token probabilities, and the PRM is not called.
@@ -46,10 +44,10 @@ _CLIP = 1e-7
 """Smallest distance of a score from 0 and 1, as in its_hub."""
 
 SAMPLED = "sampled"
-"""The answer of a particle that is drawn by weight."""
+"""The vote that draws a particle by weight."""
 
 TEMPERINGS = ("none", "ess", "entropy", "base")
-"""How the temperature of entropic annealing follows from the weights and from the progress."""
+"""Temperatures of entropic annealing, see `tempered`."""
 
 WEIGHT_SOURCES = ("prm", "confidence")
 """Where the score of a particle comes from."""
@@ -74,16 +72,14 @@ def particle_filtering(
         weight_temperature: T, > 0.
         weight_source: "prm": s is the path score. "confidence": s is exp(mean log-probability of
             the newest step's tokens) under the policy, and the PRM is not called.
-        tempering: "none", or how the temperature of entropic annealing is found: "ess", "entropy"
-            or "base", see `tempered`.
-        ess_threshold: share of the particles below which the effective sample size is too small, in
-            (0, 1].
-        early_phase: share of the depth before which weights are tempered, in (0, 1].
+        tempering: entropic annealing: "none", "ess", "entropy" or "base", see `tempered`.
+        ess_threshold: effective sample size, as a share of the particles in (0, 1], below which
+            weights are tempered.
+        early_phase: share of the depth, in (0, 1], before which weights are tempered.
         resampling: "multinomial" (published), "systematic" or "residual", see `search.resampling`.
         path_score: the score s of a path.
         vote: "best" and "sampled" as published: the particle of the largest weight, or one drawn by
             weight. "majority" and "weighted": votes of the particles.
-        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.

@@ -1,4 +1,4 @@
-"""Particle Gibbs: iterated particle filtering, each time beside a particle of the time before.
+"""Particle Gibbs: iterated particle filtering, with one particle of the iteration before.
 
 Puri et al.: "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using
 Particle-Based Monte Carlo Methods" (2025), arXiv:2502.01618, with the authors' its_hub at e4d00d1
@@ -6,16 +6,14 @@ and their probabilistic-inference-scaling; Andrieu et al.: "Particle Markov Chai
 Methods" (2010). The first iteration is `particle_filtering`. When all particles have finished, one
 of them is drawn by weight: the reference. The other particles of the next iteration begin at the
 question. Before each step they are resampled from themselves and from the reference, cut to as many
-steps as they have. A particle that is drawn from the reference continues from this cut. The
-reference itself stays as it is. The particle of the largest weight in the last iteration gives the
-answer.
+steps as they have. The particle of the largest weight in the last iteration gives the answer.
 
 Six things differ from its_hub. Particles are resampled before a step and not after it, as in the
-paper's code. The reference is weighed by the score of the steps that count, as in conditional
-sequential Monte Carlo; its_hub takes the score of the reference's last step at every step, and the
-paper's code takes the score of one step later. N may leave a remainder. A spent budget ends the
-search, and the reference may then answer. There is one reference. The answer is not drawn by
-weight. Neither code has ancestor sampling.
+paper's code. The score of the cut reference weighs it, as in conditional sequential Monte Carlo;
+its_hub takes the score of the reference's last step at every step, and the paper's code that of one
+step later. N may leave a remainder. A spent budget ends the search, and the reference may then
+answer. There is one reference. The answer is not drawn by weight. Neither code has ancestor
+sampling.
 """
 
 from __future__ import annotations
@@ -52,8 +50,8 @@ def particle_gibbs(
 ) -> Strategy:
     """Iterations of K = max(1, N // num_iterations) particles, one from the iteration before.
 
-    N is the number of particles of all iterations together, as in its_hub. With K = 1 the first
-    iteration is the last, because no particle would be free.
+    N is the number of particles of all iterations together, as in its_hub. With K = 1 there is one
+    iteration: in another no particle would be free.
 
     Args:
         num_iterations: >= 1; with 1 it is particle filtering.
@@ -61,7 +59,6 @@ def particle_gibbs(
         resampling: "multinomial" (published), "systematic" or "residual", see `search.resampling`.
         path_score: the score s of a path; that of its newest step as published.
         vote: how the particles of the last iteration give the answer; "best" as published.
-        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -127,7 +124,7 @@ def _first_iteration(state: SearchState) -> Iterations:
 
 
 def _depth(state: SearchState) -> Int[Array, ""]:
-    """Number of steps of the paths that are to grow: the same for all of them."""
+    """Number of steps of the frontier's paths, which is the same for all."""
     return jnp.max(state.frontier.depth, initial=0, where=state.frontier.valid)
 
 
@@ -173,7 +170,7 @@ def _finished(state: SearchState) -> Paths:
 
 
 def _goes_along(state: SearchState) -> Bool[Array, " 1"]:
-    """Whether a reference is longer than the particles that continue, if any do."""
+    """Whether particles continue and the reference is longer than they are."""
     goes_on = jnp.any(growing(state)) & (state.spent < state.budget)
     return goes_on & (state.memory.reference.depth > _depth(state) + 1)
 

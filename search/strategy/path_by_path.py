@@ -1,8 +1,8 @@
 """Methods that write one path after the other and decide after each whether to write another.
 
-The frontier holds one path. When it ends, `keep` puts the question's root back, and the next path
-begins. N is the largest number of paths. A method with parameters decides in `plan`, which gets
-them: if the search is to stop, nothing is sampled at the root, and the search ends with this step.
+The frontier holds one path. When it ends, `keep` returns the root again, and the next path begins.
+N is the largest number of paths. A method with parameters decides in `plan`: to stop, it samples
+nothing at the root, and the search ends with this step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .types import PathCount
 
 @functools.cache
 def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampling()) -> Strategy:
-    """Majority voting over whole paths that stops once the leading answer is unlikely to change.
+    """Majority vote over whole paths that stops once the leading answer is unlikely to change.
 
     After each path, with v1 and v2 votes for the two most frequent answers, the search stops if P(p
     < 1/2) > `confidence` for p ~ Beta(v2 + 1, v1 + 1), the share of the second answer among the
@@ -34,7 +34,6 @@ def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampl
 
     Args:
         confidence: in (.5, 1); a larger one needs more paths.
-        sampling: parameters of every sample.
 
     Raises:
         ValueError: `confidence` is out of range.
@@ -66,20 +65,17 @@ def sequential_best_of_n(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Best-of-N that stops at the first good path and gives up bad ones early.
+    """Best-of-N that stops at the first good path and drops bad ones early; not published.
 
     The search stops when a finished path with an answer has a path score of at least `stop`. A path
-    whose score falls below `abort` is given up and the next one begins; with the path score `min`
-    this happens at its first step with such a score. The last path is never given up while there is
-    no answer. Both thresholds are the obvious adaptive form of best-of-N, not a published method.
+    whose score falls below `abort` is dropped, unless it is the last one and there is no answer.
 
     Args:
         stop: path score that ends the search; above 1 it never does.
-        abort: path score below which a path is given up; 0 gives up none.
+        abort: path score below which a path is dropped; 0 drops none.
         greedy_first: whether the first path is sampled at temperature 0.
         path_score: name of the aggregation of step scores.
         vote: name of the answer rule among the finished paths.
-        sampling: parameters of all other samples.
 
     Raises:
         ValueError: a threshold is negative or not a number, or a name is unknown.
@@ -100,7 +96,7 @@ def sequential_best_of_n(
         samplings=(Sampling(temperature=0.0) if greedy_first else sampling, sampling),
         aggregated=aggregated,
         answer=answer_rule(vote),
-        # No path score is below 0, so that unfinished paths are then never checked.
+        # At abort = 0 no unfinished path is dropped.
         needs_step_scores=path_score != "last" or abort > 0.0,
     )
 
@@ -136,13 +132,11 @@ def path_by_path(
     """A strategy with one path at a time.
 
     Args:
-        name: name of the strategy.
         stops: whether the finished paths are enough; None: never.
         decides: `(params, state) -> stop`, whether the search stops before it begins another path;
             `state.memory.begun` counts that path. None: never.
         samplings: sampling parameters of the first path and of the others.
-        answer: answer rule.
-        abort: path score below which a path is given up.
+        abort: path score below which a path is dropped.
         aggregated: aggregation of step scores, for methods that call the PRM.
         uses_scores: whether the PRM is called.
         needs_step_scores: whether scores of unfinished paths are read.

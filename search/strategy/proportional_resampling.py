@@ -1,8 +1,7 @@
 """Proportional resampling: the free places go to paths in proportion to their scores.
 
-A relative of particle filtering, see `particle_filtering`, that differs in three ways: a path's
-mass is its score instead of the score's odds, a finished path keeps its place, and the finished
-paths vote with the masses that their resampling has left them.
+It differs from `particle_filtering` in three ways. A path's mass is its score, not the score's
+odds. A finished path keeps its place. Finished paths vote with their masses.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Wu et al.: "Inference Scaling Laws: An Empirical Analysis of Compute-Optimal Inference for
 Problem-Solving with Language Models" (2024), arXiv:2408.00724, and `select_softmax` in the authors'
-code, thu-wyz/inference_scaling. Each finished path takes one of the N places for good.
+code, thu-wyz/inference_scaling. Each finished path keeps one of the N places.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ def rebase(
         balance: temperature of the softmax, > 0.
         path_score: the score s of a path.
         vote: how the finished paths give the answer; the authors compare several.
-        sampling: sampling parameters of all steps.
 
     Raises:
         ValueError: an argument is out of range or unknown.
@@ -74,9 +73,9 @@ def balanced(
     exp(score) divided by the sum of exp(score) over itself and all rows below it.
 
     Args:
-        scores: in units of the softmax's temperature.
+        scores: divided by the softmax's temperature.
         valid: rows that take part; ties go to the lower row.
-        places: to be shared, >= 0.
+        places: number to divide, >= 0.
     """
     slots = scores.shape[0]
     rank = segment_ranks(scores, jnp.zeros((slots,), jnp.int32), valid)

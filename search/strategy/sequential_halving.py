@@ -3,13 +3,13 @@
 Karnin, Koren, Somekh: "Almost Optimal Exploration in Multi-Armed Bandits" (ICML 2013), algorithm 1,
 with a budget of B pulls and n arms: there are R = ceil(log2 n) rounds; in round r, each of the |S|
 arms left is pulled floor(B / (|S| R)) times, and the best ceil(|S| / 2) go into the next round. The
-arm that is left is the answer.
+last arm is the answer.
 
-The method is for arms with independent noisy rewards. Here an arm is a path, a pull is a step of
+The algorithm has arms with independent noisy rewards. Here an arm is a path, a pull is a step of
 it, and its value is its path score, not a mean of rewards. Five things follow. A path that ends
-needs no more pulls and stays an arm. A path whose step is invalid is no arm any more. A round has
-at least one step. The path that is left is written to its end, and a round that would outlast all
-paths ends with them. If no arm has an answer, the finished paths that were dropped give it.
+needs no more pulls and stays an arm. A path whose step is invalid is dropped. A round has at least
+one step. The last path is written to its end, and a round ends when all paths have ended. If no arm
+has an answer, the finished paths that were dropped give it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .fixed import samples_then_one
 from .types import Halving
 
 _ROUNDS = [max(1, math.ceil(math.log2(max(number, 1)))) for number in range(MAX_CANDIDATES + 1)]
-"""R for each n; one for a single path, which is never halved."""
+"""R for each n."""
 
 
 @functools.cache
@@ -41,13 +41,9 @@ def sequential_halving(
 ) -> Strategy:
     """N whole paths, of which the worse half is dropped after each round; B is the budget.
 
-    The path scores of finished and unfinished paths are compared.
-
     Args:
-        path_score: path score that is the value of a path.
-        vote: how the finished paths that are still arms give the answer. There is one arm unless
-            all paths ended before the last round.
-        sampling: parameters of every sample.
+        path_score: path score that is the value of a path, finished or not.
+        vote: how the finished arms give the answer; there is one after the last round.
 
     Raises:
         ValueError: an argument is unknown.

@@ -1,15 +1,15 @@
-"""Speculative rejection: best-of-N whose worst paths are dropped whenever memory is full.
+"""Speculative rejection: best-of-N that drops its worst paths when memory is full.
 
 Sun et al.: "Fast Best-of-N Decoding via Speculative Rejection" (2024), arXiv:2410.20290, and the
 authors' code (Zanette-Labs/SpeculativeRejection). N whole paths begin. When the unfinished ones
-hold more tokens than the memory takes, all paths, finished ones included, are ranked by the scores
-of their newest steps, and the worst share of them is dropped.
+have more tokens than the memory, all paths, finished ones included, are ranked by the scores of
+their newest steps, and the worst share of them is dropped.
 
-Five things differ from the code. Memory is a number of tokens and not what a GPU has left, and N is
-given and not the most that fit. Paths are checked after each step and not after each token. The PRM
-scores every step: the loop can't request a score for a path that has ended unexpectedly, and each
-token is read once either way. At least one path is kept. A finished path that is dropped leaves the
-ranking and may still answer; the code forgets those that are dropped as soon as they have ended.
+Five things differ from the code. Memory is a number of tokens and not that of a GPU, and N is given
+and not the most that fit. Paths are checked after each step and not after each token. The PRM
+scores every step, because the loop can't request a score of an earlier step; each token is read
+once in both. At least one path is kept. A finished path that is dropped leaves the ranking and may
+still answer; the code also drops its answer if it has just ended.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ def speculative_rejection(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """N whole paths, of which the worst are dropped at the end of a step that overfills memory.
+    """N whole paths; the worst are dropped at the end of a step that exceeds the memory.
 
     Args:
         rejection: alpha, the share of the ranked paths that is dropped, in [0, 1).
         memory_tokens: most tokens of all unfinished paths together, without the question, >= 0.
         path_score: path score that ranks paths; the newest step's score as published.
         vote: how the finished paths give the answer; the best as published.
-        sampling: parameters of every sample.
 
     Raises:
         ValueError: an argument is out of range or unknown.

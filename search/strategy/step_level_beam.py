@@ -7,8 +7,7 @@ c11d2f2. Their beam has the width B1 (`step_beam_width`); each of its nodes gets
 good. The finished path of the highest value gives the answer.
 
 Three things differ from the authors' code. A PRM replaces the value head of their policy. A child
-whose text is blank is invalid here. A path at the largest depth ends its answer in its last step;
-their code drops it.
+with a blank text is invalid. The last step runs to the answer's end; their code drops such paths.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ def step_level_beam(
     `beam` samples N // K children per path, which is more than B2 where B2 does not divide N.
 
     Args:
-        n_generate_sample: B2, at least 1. An N below B2 lowers it to N.
+        n_generate_sample: B2, at least 1; N if that is less.
         remove_duplicate: whether children of one path with equal texts count once in the ranking.
-        path_score: path score that ranks paths; the authors rank by the newest step's value,
-            "last".
+        path_score: path score that ranks paths; the authors' is "last".
         vote: how the finished paths give the answer; the authors take the best.
         sampling: sampling parameters of all steps; the authors compare the temperatures .6 and 1.
 

@@ -1,4 +1,4 @@
-"""What a learned stopper sees after each path: statistics of the answers, and the setting."""
+"""Features of a learned stopper after each path: statistics of the answers, and the setting."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ Paths begun by N, and their logarithm; log N; paths with an answer by paths begu
 answers by paths with one. Votes of the most frequent answer, as a logarithm; its share of the
 votes, and that of the second; `path_by_path.leader_stays`; the logarithm of the price. The best and
 the mean score of a path with an answer; the best score of the most frequent answer, and its share
-of the votes weighted by score. Logarithms are divided by the largest values that are met.
-"""
+of the votes weighted by score. Logarithms are divided by constants, to about [0, 1]."""
 
 NUM_SCORE_FEATURES = 4
 
@@ -63,11 +62,9 @@ def stopping_features(
     """The features `STOPPING_FEATURES` of a search.
 
     Args:
-        answers: finished paths.
-        begun: paths begun so far, at least 1; those without a finished path count.
+        begun: paths begun so far, at least 1, also those that did not finish.
         num_candidates: N.
         price: per 100 paths, in units of a right answer, >= 0.
-        uses_scores: whether the scores are seen.
     """
     voter = answers.valid & (answers.answer >= 0)
     same = voter[None, :] & voter[:, None] & (answers.answer[None, :] == answers.answer[:, None])

@@ -1,4 +1,4 @@
-"""Trees in a search's memory: what the tree searches share."""
+"""Trees in a search's memory, for the tree searches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .fixed import check_count
 from .types import SimulatedTree, Tree
 
 MOST_NODES = 1 << 14
-"""Largest number of nodes of a tree. Every search of a batch has room for all nodes of its tree."""
+"""Largest number of nodes of a tree. Every search of a batch reserves memory for all of them."""
 
 _MOST_EXPLORATION = 1e30
 
@@ -52,7 +52,7 @@ def check_max_nodes(value: int) -> None:
 
 def check_exploration(value: float) -> None:
     """Raise ValueError unless `value` can be the constant of UCT."""
-    # An infinite one times a bonus of 0 is no number.
+    # Infinity times a bonus of 0 is NaN.
     if not 0.0 <= value <= _MOST_EXPLORATION:
         raise ValueError(
             f"exploration must be a number from 0 to {_MOST_EXPLORATION:g}, got {value}"

@@ -20,7 +20,7 @@ class Tree(struct.PyTreeNode):
 
 
 class SimulatedTree(struct.PyTreeNode):
-    """The memory of tree search with a global choice of leaves; node 0 is the root."""
+    """The memory of `global_mcts`; node 0 is the root."""
 
     paths: Paths  # [M]; `parent` is the node's parent in this tree
     visits: jax.Array  # f32[M]; simulations of the node and of all nodes below it
@@ -41,7 +41,7 @@ class OpenNodes(struct.PyTreeNode):
 
 
 class AnswerStatistics(struct.PyTreeNode):
-    """Scores that Thompson sampling has seen: number, sum and sum of squares of each."""
+    """Number, sum and sum of squares of the scores that a posterior has seen."""
 
     own: jax.Array  # f32[M, 3]; of each node and all rewrites below it
     wider: jax.Array  # f32[M, 3]; of each node's children: of new answers there
@@ -91,7 +91,7 @@ class PathCount(struct.PyTreeNode):
 
 
 class Resampled(struct.PyTreeNode):
-    """The memory of particle filtering: what the newest resampling has drawn."""
+    """The memory of particle filtering: the draws of the newest resampling."""
 
     copies: jax.Array  # i32[S]; of each finished path
     # f32[N + S]; Gumbel, of the step's children and of the finished paths; f32[0] if none is needed

@@ -4,19 +4,16 @@ Chen, Lu, Okoshi, Mo, Motomura, Fan: "Rethinking Optimal Verification Granularit
 Compute-Efficient Test-Time Scaling" (2025), arXiv:2505.11730, and `beam_search.py` in the authors'
 code, hmarkc/VG-Search at 1698233. The first step is verified: N children, of which the best K stay.
 Then each kept path grows by g - 1 steps of one child, which the PRM does not score. In the step
-after these, it branches into N // K children, and these are verified. A path that ends between two
-verifications is scored when it ends.
+after these, it branches into N // K children, and these are verified. Ends are always scored.
 
 What differs from the authors' code:
 
 - Finished paths take places of the beam, as in `beam`. In their code they take no places, the
   remaining paths share all N samples, and the search ends with N finished paths.
-- Their PRM scores all steps of a path when it is called; here it scores the newest one. A step that
-  it has not scored takes the score of the verification before it. "last" and "min" are then those
-  of the verified steps; "mean" and "product" count a verified score once for each step that it
-  stands for.
-- Their last iteration branches. Here the last step of the largest depth ends all paths; it
-  branches if it is a verification.
+- Their PRM scores all steps of a path when it is called; here it scores the newest one. An unscored
+  step takes the score of the verification before it. "last" and "min" are then those of the
+  verified steps; "mean" and "product" count a verified score once per step.
+- Their last iteration branches. Here the last step branches only if it is a verification.
 - In their code `granularity` is 1 by default, which is beam search.
 """
 
@@ -51,9 +48,8 @@ def vg_search(
     Args:
         granularity: g, at least 1; 1 is beam search.
         expansion: M, at least 1; a path branches into N // K children.
-        path_score: path score that ranks paths; the authors' code has "last" by default.
-        vote: how the finished paths give the answer; the authors' code takes the best.
-        sampling: sampling parameters of all steps.
+        path_score: path score that ranks paths; the authors' is "last".
+        vote: how the finished paths give the answer; the authors take the best.
 
     Raises:
         ValueError: an argument is out of range or unknown.

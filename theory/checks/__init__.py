@@ -1,8 +1,7 @@
 """Tests of every claim, by enumeration or by sampling.
 
-`check_all` runs them all and yields a `CheckReport` each. A check takes the function that states
-the claim as an argument, so that a caller can pass a wrong one, which changes the verdict. Those in
-`CHECKS` also take the seed of their draws, 0 by default, and their reports have names.
+A check takes the function that states the claim as an argument: with a wrong function the verdict
+changes. Those in `CHECKS` also take the seed of their draws, 0 by default, and name their reports.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ def check_all(*, seed: int = 0) -> Iterator[CheckReport]:
     """Run every check.
 
     Args:
-        seed: random seed of the draws; verdicts do not depend on it, except with a chance of 1 in
-            20 000 per case whose bound is attained.
+        seed: random seed of the draws, see `report.CONFIDENCE`.
     """
     for check in CHECKS.values():
         yield check(seed=seed)

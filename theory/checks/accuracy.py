@@ -1,4 +1,4 @@
-"""The accuracy theorem: its readings, what breaks each, and what holds instead."""
+"""The accuracy theorem: its readings, and which of them are true."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_accuracy_realised_gap(*, bound: Bound = accuracy_lower_bound) -> Check
 
 
 def check_accuracy_averaged(*, bound: Bound = accuracy_lower_bound_averaged) -> CheckReport:
-    """The reading under which the theorem is true: average the bracket."""
+    """The mean of the bracket over the draws: this reading of the theorem is true."""
     cases = _cases()
     truths, bounds = [], []
     for world, n in cases:
@@ -99,7 +99,7 @@ def check_accuracy_threshold(*, bound: Bound = accuracy_lower_bound_threshold) -
 def check_mean_gap_limit(
     *, limit: Callable[[np.ndarray], np.ndarray] = lambda n: (1.0 - 1.0 / n) ** (n - 1.0)
 ) -> CheckReport:
-    """How large the gap can be on average."""
+    """The largest mean gap."""
     # Rewards of 1 with probability p, else 0: the gap is 1 iff exactly one path has 1.
     sizes, p = np.arange(2.0, 65.0), np.linspace(0.0, 1.0, 1001)[:, None]
     means = np.max(sizes * p * (1.0 - p) ** (sizes - 1.0), axis=0)
@@ -132,7 +132,7 @@ def check_accuracy_sure_gap(*, bound: Bound = accuracy_lower_bound) -> CheckRepo
 
 
 def check_accuracy_needs_separation(*, bound: Bound = accuracy_lower_bound) -> CheckReport:
-    """The exponential is decorative for N >= 3."""
+    """For N >= 3 the bound is positive only where no error is possible."""
     t, n = (axis.ravel() for axis in np.meshgrid(np.linspace(0.0, 2.0, 201), [3.0, 4, 16, 256]))
     return judge(
         claim="For N >= 3 the theorem is positive only where gamma > 2 epsilon, where no error is "
@@ -165,7 +165,7 @@ def check_delta_inside(*, bound: Bound = accuracy_lower_bound_averaged) -> Check
 
 
 def check_delta_outside(*, bound: Bound = accuracy_lower_bound_union) -> CheckReport:
-    """The bound that the printed proof gives, which is attained."""
+    """The bound of the printed proof, which is attained."""
     deltas = [0.02, 0.05, 0.1, 0.2, 0.4]
     truths = [_swapped(delta)[0] for delta in deltas]
     # Right and wrong levels are .24 apart at least; equal levels can't change the outcome.
@@ -243,8 +243,8 @@ def _misleading(bound: Bound, gap: float, **texts: Any) -> CheckReport:
 def _swapped(delta: float) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     """Accuracy, gaps, coverage and probabilities of all draws of two paths among 100 levels.
 
-    Thirty levels, in ten groups of equal ones, are right. With probability `delta`, always when a
-    right path meets a wrong one, the two scores are swapped; otherwise deviations are below .001.
+    Thirty levels, in ten groups of equal ones, are right. With probability `delta` the two scores
+    are swapped, always for a right and a wrong path; otherwise deviations are below .001.
     """
     right = np.repeat(0.60 + 0.04 * np.arange(10), 3)
     wrong = np.repeat(0.04 * np.arange(10), 7)

@@ -116,7 +116,7 @@ def small_worlds() -> tuple[World, ...]:
 
 
 def misleading_world() -> World:
-    """One correct level, one just below it, and one far below that makes gaps look large."""
+    """One correct level, one just below it, and one far below, which makes the mean gap large."""
     return World((0.9, 0.895, 0.0), (0.5, 0.3, 0.2), (0.01, -0.01), (0.5, 0.5), 0.9)
 
 
@@ -130,14 +130,11 @@ def two_level_successes(
     trials: int,
     law: str,
 ) -> Int[Array, ""]:
-    """How many of `trials` draws select a correct path: two levels `ratio` apart, epsilon 1.
+    """Number of `trials` draws that select a correct path: two levels `ratio` apart, epsilon 1.
 
     Args:
-        key: of the draws.
         p1: probability that a path is correct.
         ratio: t = gap / epsilon.
-        num_candidates: N.
-        trials: draws.
         law: of the deviations: "rademacher" or "uniform".
     """
     level_key, key = jax.random.split(key)
@@ -153,7 +150,7 @@ def two_level_successes(
 def misranked(
     key: jax.Array, ratio: Float[Array, ""], *, num_candidates: int, trials: int, law: str
 ) -> Int[Array, ""]:
-    """How often one of N - 1 competitors `ratio` behind scores as high as the best path."""
+    """Number of draws in which one of N - 1 competitors `ratio` behind reaches the best's score."""
     deviation = deviations(key, (trials, num_candidates), law)
     others = jnp.max(deviation[:, 1:], axis=1)
     return jnp.sum(others - ratio >= deviation[:, 0])

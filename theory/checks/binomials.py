@@ -1,9 +1,8 @@
 """Exact violation probabilities of risk bounds for one hypothesis with a 0/1 loss.
 
-The number of errors on n examples is binomial. A bound that grows with the number of errors k is
-violated at risk mu iff k is at most some k0, so its worst risk lies just above one of the bound's
-own values: enumerating those is exact over all risks. Losses of other laws are never worse: by
-convexity Bernoulli losses are the extreme ones.
+The number of errors k on n examples is binomial. A bound that grows with k is violated at risk mu
+iff k is at most some k0, so the worst risk is just above one of the bound's values: their
+enumeration is exact over all risks. By convexity, no other law of losses is worse.
 """
 
 from __future__ import annotations

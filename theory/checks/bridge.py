@@ -1,4 +1,4 @@
-"""From the gap of risks to the error of scores: what does not follow, and what does."""
+"""Steps from the gap of risks to the error of scores, valid and invalid ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_deviation_probability(
 
 
 def check_small_risk(*, share: float = 0.007) -> CheckReport:
-    """A long enough search finds the rare paths about which a PRM is wrong."""
+    """A search with large N finds the rare paths about which a PRM is wrong."""
     p1, sizes = 0.3, np.array([4.0, 16, 64, 256, 1024])
     # Exact, except for wrong paths of probability `share`, which it scores highest of all.
     accuracy = (1.0 - share) ** sizes - (1.0 - share - p1) ** sizes

@@ -46,7 +46,7 @@ def check_corollary_necessary(*, required: Budget = required_coverage) -> CheckR
 
 
 def check_corollary_sufficient(*, required: Budget = required_coverage) -> CheckReport:
-    """What the proof shows, in worlds whose accuracy is known exactly."""
+    """The converse, in worlds whose accuracy is known exactly."""
     truths, targets, names = [], [], []
     for n in (2, 3, 8, 64):
         for t in (0.5, 1.5, 1.99, 2.5, 4.0, 6.0, 8.0):
@@ -79,7 +79,7 @@ def _printed(target: Any, t: Any, epsilon: Any, *, num_candidates: Any, delta: A
 
 
 def check_corollary_sign(*, required: Budget = _printed) -> CheckReport:
-    """Without the positive denominator the printed inequality lets everything pass."""
+    """With a negative denominator the printed inequality requires no coverage."""
     cases = [(8, 2.1), (64, 3.0), (256, 5.0)]
     return judge(
         claim="alpha / (1 - delta - (N-1) c), as printed, is at least alpha.",
@@ -129,7 +129,7 @@ def check_optimal_num_candidates(*, optimum: Budget = optimal_num_candidates) ->
 
 
 def check_some_budget_suffices(*, bound: Budget = accuracy_lower_bound) -> CheckReport:
-    """Often no N is certified at all, although few candidates would be enough."""
+    """Often no N is certified, although few candidates would be enough."""
     n = np.arange(1.0, 5001.0)
     cases = [(2.0, 0.3), (3.0, 0.3), (5.0, 0.3), (6.0, 0.3), (7.0, 0.05), (8.0, 0.05), (10.0, 0.3)]
     return judge(

@@ -1,4 +1,4 @@
-"""What a search proves about its own answer when scores deviate by at most epsilon."""
+"""Certificates of a search's own answer when scores deviate by at most epsilon."""
 
 from __future__ import annotations
 

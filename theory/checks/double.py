@@ -1,4 +1,4 @@
-"""Checks compute in double precision, and leave the rest of the process in single."""
+"""Double precision for checks, while the rest of the process stays in single precision."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import numpy as np
 def double(
     function: Callable[..., Any] | None = None, *, static: tuple[str, ...] = ()
 ) -> Callable[..., Any]:
-    """Jit a function in float64, within a context: there is no global switch.
-
-    An integer given as `seed` becomes a key; results are numpy arrays.
+    """Jit a function in float64. An integer `seed` becomes a key; results are numpy arrays.
 
     Args:
         function: of arrays; its first argument may be a key.
@@ -28,7 +26,7 @@ def double(
     @functools.wraps(function)
     def call(*args: Any, seed: int | None = None, **kwargs: Any) -> Any:
         with jax.enable_x64(True):
-            # Philox: several times faster on a CPU than the default, which is made for splitting.
+            # "rbg" is several times faster on a CPU than the default.
             keys = () if seed is None else (jax.random.key(seed, impl="rbg"),)
             return jax.tree.map(np.asarray, jitted(*keys, *args, **kwargs))
 

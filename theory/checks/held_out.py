@@ -32,13 +32,13 @@ _SELECTIVE = (
     ("a useless score", ((0.0, 0.9),)),
     ("at the target from one score down", ((0.0, 0.9), (0.25, 0.7), (0.5, 1.0))),
 )
-"""Name and pieces: from each score up to the next, answers are right with this probability."""
+"""Name and pieces: from each score to the next, the probability that an answer is right."""
 
 
 def check_betting_bound(
     *, seed: int, wealth: Callable[..., np.float64 | np.ndarray] = log_wealth
 ) -> CheckReport:
-    """The betting bound exceeds the mean where the wealth against the mean reaches 1 / delta."""
+    """The betting bound exceeds the mean iff the wealth against the mean reaches 1 / delta."""
     rng = np.random.default_rng(seed)
     violations = []
     for _, number, support, weights in _LAWS:

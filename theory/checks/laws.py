@@ -1,8 +1,8 @@
-"""Two-point laws: enough to enumerate every worst case.
+"""Two-point laws, which contain every worst case.
 
-A probability that is linear in a law is largest at an extreme law, and the extreme mean-zero laws
-on [-1, 1] have two points, +u with probability v / (u + v) and -v with the rest. Deviations are in
-units of epsilon, gaps too (t = gap / epsilon).
+A probability that is linear in a law is largest at an extreme law. The extreme mean-zero laws on
+[-1, 1] have two points, +u with probability v / (u + v) and -v with the rest. Deviations and gaps
+are in units of epsilon (t = gap / epsilon).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .double import double
 
 STEP = 0.05
-"""Step of the grid of points; gaps on the same grid meet the worst laws exactly."""
+"""Step of the grid of points and of gaps: with one grid the worst laws are exact."""
 
 # Sums of grid points differ from the gap they should equal by rounding.
 _ROUNDING = 1e-9

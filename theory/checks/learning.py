@@ -1,4 +1,4 @@
-"""What the paper says of losses (eq. 2, 10, 11), its reward (eq. 9) and its table of PRMs."""
+"""The paper's claims on losses (eq. 2, 10, 11), its reward (eq. 9) and its table of PRMs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_normalised_cost(*, scale: float = 1.0 / 64.0) -> CheckReport:
 
 
 def check_reward_on_noise(*, seed: int, noise: float = 0.2) -> CheckReport:
-    """Winner's curse: more samples look better although none is."""
+    """Winner's curse: more samples seem better, although all paths are equally good."""
     sizes = (2, 4, 16, 64, 256)
     trials = 4000
     values = np.array(
@@ -95,7 +95,7 @@ def check_longer_episodes(*, weight: float = _WEIGHTS[2]) -> CheckReport:
 
 
 def check_residual_gradient(*, stop_gradient: bool = False) -> CheckReport:
-    """The gradient of delta^2 / 2 taken literally, also through V(s')."""
+    """The literal gradient of delta^2 / 2, also through V(s')."""
     return _td(
         stop_gradient,
         claim="Descending the gradient of delta^2/2, taken literally, leads to the value function "
@@ -152,7 +152,7 @@ def check_sparsity_last_layer(*, error: tuple[float, ...] | None = None) -> Chec
 
 
 def check_sparsity_last_layer_distinct(*, level: float = 0.05) -> CheckReport:
-    """The same without the repeated row: four PRMs can't reach the usual level."""
+    """The same without the repeated row: four PRMs can't reach p <= .05."""
     return _table(
         _distinct(SPARSITY),
         "last_layer_sparsity",
@@ -164,7 +164,7 @@ def check_sparsity_last_layer_distinct(*, level: float = 0.05) -> CheckReport:
 
 
 def check_sparsity_nonzeros(*, error: tuple[float, ...] | None = None) -> CheckReport:
-    """The quantity that the sparsity bound really contains."""
+    """The number of nonzero parameters, which the sparsity bound contains."""
     return _table(
         SPARSITY,
         "nonzero_parameters",
@@ -185,7 +185,7 @@ def best_of_noise(
 
 @double
 def num_right_after_descent(key: jax.Array, sign: Float[Array, ""]) -> Int[Array, ""]:
-    """How many of 4000 examples a logistic model gets right after descending `sign` x objective."""
+    """Examples of 4000 that a logistic model gets right after descent on `sign` x objective."""
     key_x, key_y = jax.random.split(key)
     x = jax.random.normal(key_x, (4000,))
     y = (jax.random.uniform(key_y, (4000,)) < jax.nn.sigmoid(2.0 * x)).astype(jnp.float64)
@@ -196,7 +196,6 @@ def num_right_after_descent(key: jax.Array, sign: Float[Array, ""]) -> Int[Array
             y * jax.nn.log_sigmoid(logit) + (1.0 - y) * jax.nn.log_sigmoid(-logit)
         )
 
-    # From a random start: at 0 the printed objective would have no direction to lose.
     start = jnp.array([0.0, 0.0])
     weights = jax.lax.fori_loop(0, 500, lambda _, w: w - 0.5 * jax.grad(objective)(w), start)
     return jnp.sum((weights[0] * x + weights[1] > 0.0) == (y > 0.5))
@@ -228,7 +227,7 @@ def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:
 
 def _cost(scale: float, **texts: Any) -> CheckReport:
     counts = np.arange(5, 65)
-    # The most that samples can gain: from margin and best score 0 to 1 each.
+    # Samples gain at most 1 in the margin and 1 in the best score.
     gain = _WEIGHTS[1] + _WEIGHTS[2] - _WEIGHTS[0] * counts * scale
     return judge(
         source=_REWARD,

@@ -45,7 +45,7 @@ def check_margin_theorem_dependent(
 
 
 def check_margin_needs_independence(*, bound: Bound = accuracy_lower_bound_margin) -> CheckReport:
-    """The form that grows with N is not valid for deviations that all paths share."""
+    """The form that grows with N is false for deviations that all paths share."""
     return _margin(
         bound,
         shared=True,
@@ -116,7 +116,7 @@ def check_more_candidates_help(*, ratio: float = 0.9) -> CheckReport:
 
 def _margin(bound: Bound, *, shared: bool, **texts: Any) -> CheckReport:
     gaps = gap_grid()
-    # Wrong paths always stand at +epsilon; a right one loses to them iff it falls by gap - 1.
+    # Wrong paths are always at +epsilon; a right one loses to them iff it falls by gap - 1.
     falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
     falls = np.where(gaps > 2.0 + 1e-9, 0.0, np.where(gaps > 1.0 + 1e-9, falls, 1.0))
     grid = np.meshgrid(np.arange(gaps.size), [0.02, 0.3, 0.8], [1.0, 2, 4, 16, 64, 256])

@@ -1,4 +1,4 @@
-"""Learners that remember their training labels: no bound may promise them a small gap."""
+"""Learners that remember their training labels: their gap is large."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def check_misranking_exact_laws(
 def check_misranking_any_number(*, bound: PairBound = misranking_any_number) -> CheckReport:
     """One bound for any number of competitors, however they depend on one another."""
     gaps = gap_grid()
-    # The worst competitors stand at +epsilon always: an error iff the best falls by gap - epsilon.
+    # The worst competitors are always at +epsilon: an error iff the best falls by gap - epsilon.
     falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
     measured = np.where(gaps > 1.0, np.where(gaps > 2.0 + 1e-9, 0.0, falls), 1.0)
     return judge(
@@ -142,7 +142,7 @@ def check_misranking_any_number(*, bound: PairBound = misranking_any_number) -> 
 
 
 def check_misranking_never_sharper(*, paper: PairBound = misranking_paper) -> CheckReport:
-    """The paper's term is never the best one to use."""
+    """The paper's term is never the smallest bound."""
     t, n = (
         axis.ravel() for axis in np.meshgrid(np.arange(0.015, 9.0, 0.015), np.arange(2.0, 400.0))
     )

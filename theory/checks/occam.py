@@ -66,7 +66,7 @@ def check_dirac_density(*, seed: int, bound: Callable[..., Any] = dirac_bound) -
 def check_sparsity_unit_constant(
     *, seed: int, bound: Callable[..., Any] = sparsity_bound
 ) -> CheckReport:
-    """c = 1 lets eight weights store 416 labels."""
+    """The bound with c = 1, against eight weights that store 416 labels."""
     num_weights, n = 8, 200
     gaps = stored_label_gaps(seed=seed, num_weights=num_weights, num_samples=n, trials=1000)
     limit = float(bound(num_weights, num_weights, num_samples=n, delta=_DELTA, c=1.0))
@@ -106,11 +106,10 @@ def check_sparsity_code(*, code_length: Callable[..., Any] = support_code_length
 
 
 def check_sparsity_says_something(*, bound: Callable[..., Any] = sparsity_bound) -> CheckReport:
-    """What the sparsity bound says of the paper's own five PRMs.
+    """The sparsity bound of the paper's own five PRMs.
 
-    The paper computes no value of its bound. n, delta and c are our choice and d, which it does not
-    define, is taken as the number of parameters. 800 000 is the number of labelled steps that
-    section 2 names ("800k human-labeled reasoning steps").
+    The paper computes no value of its bound: n, delta, c and the meaning of d are our choice. n is
+    the number of labelled steps in section 2 ("800k human-labeled reasoning steps").
     """
     values = bound(
         np.round([row.nonzero_parameters for row in SPARSITY]),
@@ -141,7 +140,7 @@ def _atoms(bound: Callable[..., Any], sizes: tuple[int, ...], **texts: Any) -> C
             )[0]
             for p in prior
         ]
-        # Independent hypotheses violate together least, so this is the union at its largest.
+        # For independent hypotheses the probability of the union is largest.
         ratios.append((1.0 - float(np.prod(1.0 - np.array(each)))) / delta)
     return judge(
         measured=exact(ratios),

@@ -1,4 +1,4 @@
-"""The PAC-Bayes theorem and its specialisations: where they hold, and where they do not."""
+"""The PAC-Bayes theorem, its printed proof and its assumptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GapBound = Callable[..., Any]
 
 
 def check_gap_bound_one_hypothesis(*, bound: GapBound = generalization_gap_bound) -> CheckReport:
-    """Row 1, the simplest case: one hypothesis, every risk, exactly."""
+    """One hypothesis, every risk, exactly."""
     ratios = [
         worst_violations(
             lambda risk, n, d=delta: risk + bound(np.zeros_like(n), num_samples=n, delta=d), _SIZES
@@ -50,7 +50,7 @@ def check_gap_bound_one_hypothesis(*, bound: GapBound = generalization_gap_bound
 def check_gap_bound_all_posteriors(
     *, seed: int, bound: GapBound = generalization_gap_bound
 ) -> CheckReport:
-    """Row 1 as it is meant: every posterior Q at once, also those chosen after the data."""
+    """Every posterior Q at once, also those chosen after the data."""
     return _all_posteriors(
         bound,
         seed,
@@ -77,7 +77,7 @@ def check_union_free_bound(*, seed: int, bound: GapBound = _union_free) -> Check
 
 
 def check_printed_proof(*, bound: GapBound = generalization_gap_bound) -> CheckReport:
-    """The lambda the printed proof sets does not give the formula it claims."""
+    """The lambda of the printed proof does not give its formula."""
     n = 800_000
     kl = np.array([0.0, 1.0, 5.0, 5.5, 10.0, 1e3, 1e6])
     rate = math.sqrt(8.0 * (n - 1))
@@ -147,17 +147,14 @@ def posterior_suprema(
 ) -> Float[Array, "T M"]:
     """sup over lambda of ln E_P exp(lambda gap) - lambda^2 / (8 m), for each m of `precisions`.
 
-    Some posterior Q violates sqrt((KL + L) / 2m) iff this is above L (Donsker-Varadhan; the
-    supremum over a grid of lambda, so rather below than above the true one).
+    Some posterior Q violates sqrt((KL + L) / 2m) iff this is above L (Donsker-Varadhan). The
+    supremum over a grid of lambda is at most the true one.
 
     Args:
-        key: of the trainings.
         low, high: risks of the hypotheses, evenly spread; P is uniform on them.
         precisions: m, f64[M].
-        num_samples: n.
         num_hypotheses: of the class.
         shared: losses on one example come from one draw for all hypotheses, or are independent.
-        trials: trainings.
     """
     risks = jnp.linspace(low, high, num_hypotheses)
     rates = jnp.geomspace(0.05, 1.0, 96)[:, None] * 4.0 * precisions[None, :]

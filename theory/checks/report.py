@@ -1,4 +1,4 @@
-"""The result of a check, and the one rule that gives every verdict."""
+"""The result of a check, and the rule for its verdict."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..estimators.intervals import Estimate
 from ..estimators.types import Values
 
 CONFIDENCE = 0.9999
-"""Confidence of the Clopper-Pearson interval of each measured probability. A true claim whose bound
-is attained is refuted by chance at most once in 20 000 runs per case."""
+"""Confidence of the Clopper-Pearson interval of each measured probability: a run refutes a true
+claim whose bound is attained with a chance of at most 1 in 20 000 per case."""
 
 _ROUNDING = 1e-10
 
@@ -48,17 +48,15 @@ class CheckReport:
 
     Attributes:
         claim: the statement that was tested.
-        source: where it stands: a place in the paper, "here", or the literature.
+        source: a place in the paper, "here", or the literature.
         expected: the verdict of the analysis (docs/theory/statements.md).
-        verdict: what this run found. `FAILS`: some case lies beyond the bound by more than its
-            interval. Otherwise `HOLDS` with a proof, and `OPEN` without one: the lack of a
-            counterexample proves nothing.
+        verdict: of this run. `FAILS`: some case lies beyond the bound by more than its interval.
+            Otherwise `HOLDS` with a proof, and `OPEN` without one.
         slack: distance of the truth from the bound in the worst case; negative where the claim is
             violated; with a Clopper-Pearson interval if sampled.
         where: the worst case, with truth and bound.
-        proof: why it holds for the cases not run, or empty.
+        proof: why the claim holds for the cases not run, or empty.
         remedy: for a claim that fails, what is true instead.
-        num_cases: number of cases.
         num_samples: draws per case; 0: exact.
         name: of the check, `check_<name>`; empty until `CHECKS` gives it.
         seed: of the draws, likewise; None if exact.
@@ -114,8 +112,8 @@ def judge(
     """Compare measured truths with claimed bounds, case by case.
 
     Args:
-        claim, source, proof, remedy: as in the report. A claim with a proof is expected to hold,
-            one with a remedy to fail.
+        claim, source, proof, remedy: as in the report; `HOLDS` is expected with a proof, `FAILS`
+            with a remedy.
         measured: the truths, f64[C].
         where: describes case i.
         at_most: upper bounds that the claim puts on the truths, f64[C] or one number.
@@ -137,7 +135,7 @@ def judge(
         low, value, high = limit - measured.high, limit - measured.value, limit - measured.low
     else:
         low, value, high = measured.low - limit, measured.value - limit, measured.high - limit
-    # The worst case is the one most clearly violated; among those not violated, the tightest.
+    # The worst case is the one most clearly violated, or the tightest if none is violated.
     worst = int(np.argmin(high if (high < -tolerance).any() else value))
     violated = bool(high[worst] < -tolerance)
     holds = Verdict.HOLDS if proof else Verdict.OPEN

@@ -37,7 +37,7 @@ def check_tighter_bounds(*, bound: Callable[..., Any] = maurer_pinsker_bound) ->
     return judge(
         claim="kl form <= Maurer-Pinsker <= the paper's bound, for every n >= 2.",
         source="Maurer 2004, Seeger 2002",
-        # By differences, relative to the larger one: the values span nine orders of magnitude.
+        # By ratios, because the values span nine orders of magnitude.
         measured=exact(np.concatenate([tighter / paper, sharpest / tighter])),
         at_most=1.0,
         where=where,
@@ -66,7 +66,7 @@ def check_seeger(*, bound: Callable[..., Any] = seeger_bound) -> CheckReport:
 
 
 def check_holdout(*, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
-    """The three hold-out bounds, every risk, exactly: the only ones that say much of a 7B PRM."""
+    """The three hold-out bounds, every risk, exactly."""
     methods = ("hoeffding", "kl", "clopper-pearson")
     cases = [(method, delta) for method in methods for delta in _DELTAS if delta < 1]
     ratios = [
@@ -94,7 +94,7 @@ def check_holdout(*, bound: Callable[..., Any] = holdout_bound) -> CheckReport:
 def check_moment_constant(
     *, limit: Callable[[np.ndarray], np.ndarray] = lambda n: n**0.25
 ) -> CheckReport:
-    """Open: how small the n inside the paper's logarithm could be."""
+    """Open: the smallest n inside the paper's logarithm."""
     _SIZES = (*range(2, 41), 50, 100, 200, 500, 1000)
     values = [_squared_moment(n) for n in _SIZES]
     return judge(

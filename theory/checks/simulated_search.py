@@ -1,9 +1,8 @@
 """The accuracy theorem against whole searches: best-of-N in the simulator as the ground truth.
 
-A toy world of one reasoning step: a path is right with probability p1, the PRM's score is the
-sigmoid of +-separation/2 plus Gaussian noise cut off by the simulator at 5.5 standard deviations.
-R* is the mean score of a path's kind, so deviations are mean zero and bounded; equal texts have
-equal scores, so those of right paths are not independent.
+In a toy world of one step, a path is right with probability p1. The PRM's score is the sigmoid of
++-separation/2 plus Gaussian noise, cut off at 5.5 standard deviations. R* is the mean score of a
+path's kind, so deviations are mean zero and bounded. Equal texts have equal, dependent scores.
 """
 
 from __future__ import annotations

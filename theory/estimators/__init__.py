@@ -1,7 +1,6 @@
 """Estimates from data, with confidence intervals, of what the bounds take as given.
 
-The unit of every interval is an independent one, which for a PRM is the question and not the
-step: `units` says to which question each value belongs.
+Intervals are over independent units: for a PRM over questions, which `units` names, not over steps.
 """
 
 from .calibration import Reliability as Reliability

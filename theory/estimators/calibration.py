@@ -1,7 +1,7 @@
-"""How good a PRM's scores are, from (score, label) pairs of single steps.
+"""The quality of a PRM's scores, from (score, label) pairs of single steps.
 
-A score is the PRM's probability that the step is right, a label is 1 (right) or 0. All weighted
-means take optional weights >= 0, which is how the bootstrap over questions counts a question twice.
+A score is the PRM's probability that the step is right, a label is 1 (right) or 0. The bootstrap
+over questions uses the optional weights >= 0.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Reliability(NamedTuple):
         low, high: ends of the bin.
         num: number of pairs in the bin.
         mean_score: mean score of these pairs.
-        share_right: share of right steps among these, with an exact interval that treats the pairs
-            as independent.
+        share_right: share of right steps among these; the interval assumes independent pairs.
     """
 
     low: float
@@ -37,9 +36,8 @@ class Reliability(NamedTuple):
 def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
     """-(y ln r + (1 - y) ln(1 - r)), elementwise, nats; the loss of a PRM.
 
-    Eq. 2 of the paper, its "training objective" L_PRM, is minus this summed over steps: a
-    log-likelihood, which training has to maximise. 0 ln 0 is 0; a certain and wrong score (r = 0,
-    y = 1) gives infinity.
+    Eq. 2 of the paper, its "training objective" L_PRM, is minus the sum of this over steps, which
+    training has to maximise. 0 ln 0 is 0; a certain and wrong score gives infinity.
 
     Args:
         scores: r in [0, 1].
@@ -58,7 +56,7 @@ def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
 def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None) -> float:
     """Weighted mean of `negative_log_likelihood` over pairs, nats, >= 0."""
     r, y, w = _pairs(scores, labels, weights)
-    # Without the pairs of weight 0: 0 times infinity is NaN.
+    # 0 times infinity would be NaN.
     used = w > 0
     return float(np.average(negative_log_likelihood(r[used], y[used]), weights=w[used]))
 
@@ -68,7 +66,7 @@ def expected_calibration_error(
 ) -> float:
     """Mean over pairs of |mean score - share of right ones| of the pair's bin, in [0, 1].
 
-    Depends on the number of bins, and is biased upwards where bins are thin.
+    It depends on the number of bins, and is biased upwards for bins with few pairs.
     """
     r, y, w = _pairs(scores, labels, weights)
     difference = np.bincount(_bins(r, num_bins), w * (r - y), minlength=num_bins)
@@ -100,7 +98,7 @@ def reliability(scores: Values, labels: Values, *, num_bins: int = 10) -> list[R
 def area_under_curve(scores: Values, labels: Values, weights: Values | None = None) -> float:
     """Chance that a right step scores above a wrong one, of any question; ties count one half.
 
-    A PRM gets far above one half by knowing which questions are hard: see `pair_accuracy`.
+    A PRM that knows only which questions are hard is far above one half: see `pair_accuracy`.
 
     Raises:
         ValueError: all labels are the same.
@@ -117,7 +115,7 @@ def area_under_curve(scores: Values, labels: Values, weights: Values | None = No
 def pair_accuracy(
     scores: Values, labels: Values, siblings: Values, weights: Values | None = None
 ) -> float:
-    """How often a right child scores higher than a wrong child of the same parent.
+    """Chance that a right child scores above a wrong child of the same parent.
 
     Ties count one half. Groups without both kinds have no pair.
 
@@ -158,15 +156,12 @@ def bootstrap(
     """Figures of weighted values with 95 % percentile-bootstrap intervals over units.
 
     Args:
-        figures: name -> the figure under weights f64[n], which count how often the unit of each
-            value was drawn. A figure that is undefined for a resample raises ValueError; one that
-            is undefined for the data, with weights 1, raises it here.
+        figures: name -> function of weights f64[n], which count how often the unit of each value
+            was drawn. Resamples in which it raises ValueError are left out; weights of 1 raise it.
         units: unit of each value, [n]: a resample draws as many units as there are.
-        num_resamples: of the bootstrap.
-        seed: of the bootstrap.
 
     Returns:
-        The names of `figures`; an interval holds its value, and may reach to infinity.
+        The estimates by name; an interval contains its value, and may reach infinity.
     """
     labels = np.asarray(units)
     codes = unit_codes(labels, labels.size)

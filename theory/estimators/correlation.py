@@ -24,10 +24,8 @@ class Correlation(NamedTuple):
 
     Attributes:
         value: in [-1, 1].
-        p_value: two-sided: share of the permutations of one side whose coefficient is at least as
-            far from 0.
-        low, high: approximate interval by Fisher's transformation; NaN for fewer than 5 pairs and
-            at +-1, where the approximation has no width.
+        p_value: two-sided: share of permutations whose coefficient is at least as far from 0.
+        low, high: interval by Fisher's transformation; NaN at +-1 and below 4 pairs (Kendall: 5).
         num: pairs.
         exact: whether all permutations were evaluated; else a random sample of them.
     """
@@ -49,8 +47,7 @@ def pearson(x: Values, y: Values) -> Correlation:
     """Pearson's r.
 
     Args:
-        x, y: f64[n], n >= 3, neither constant. Beyond n = 8 the permutations are a random sample
-            with a fixed seed.
+        x, y: f64[n], n >= 3, neither constant. Beyond n = 8 the permutations are a random sample.
 
     Raises:
         ValueError: lengths differ, fewer than 3 pairs, values not finite, or a constant side.
@@ -104,7 +101,7 @@ def _permuted(
         orders = rng.permuted(np.tile(np.arange(n), (_RANDOM_PERMUTATIONS, 1)), axis=1)
     value = float(statistic(x, y[None])[0])
     as_far = int((np.abs(statistic(x, y[orders])) >= abs(value) - _ROUNDING).sum())
-    # A random sample counts the observed order itself, or p could be 0.
+    # Without the observed order, p of a random sample could be 0.
     p_value = as_far / len(orders) if exact else (as_far + 1) / (len(orders) + 1)
     low, high = _fisher(value, scale, n - degrees)
     return Correlation(value, p_value, low, high, n, exact)

@@ -29,8 +29,8 @@ def pass_at_k(num_correct: Values, num_samples: Values, k: Values) -> np.ndarray
         raise ValueError("num_correct, num_samples: need whole numbers, 0 <= correct <= samples")
     if not ((k >= 1) & (k <= n) & (k % 1 == 0)).all():
         raise ValueError("k: must be whole and in 1..num_samples; there is no unbiased estimate")
-    # C(n-c, k) / C(n, k) is symmetric in c and k: a product over the smaller of the two. Quotients
-    # of factorials would cancel where n is large.
+    # C(n-c, k) / C(n, k) is symmetric in c and k: a product over the smaller of the two. Factorials
+    # would cancel where n is large.
     fewer, more = np.minimum(c, k), np.maximum(c, k)
     log_misses = np.zeros(n.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -45,7 +45,6 @@ def estimate_coverage(num_correct: Values, num_samples: Values, num_candidates: 
     Args:
         num_correct: right samples of each question, [Q].
         num_samples: samples of each question, [Q] or one number, each >= `num_candidates`.
-        num_candidates: N.
     """
     correct = np.atleast_1d(np.asarray(num_correct))
     return bounded_mean(pass_at_k(correct, num_samples, num_candidates))

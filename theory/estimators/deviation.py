@@ -1,4 +1,4 @@
-"""epsilon: how far a PRM's scores are from the true rewards, on held-out data."""
+"""epsilon: the deviation of a PRM's scores from the true rewards, on held-out data."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def estimate_epsilon(
 ) -> Estimate:
     """The level-quantile of a unit's largest |score - truth|, with a distribution-free interval.
 
-    With a question's paths as the unit, this epsilon holds on a share `level` of questions.
-    1 - level then takes the role of the accuracy theorem's delta, which the paper defines for a
-    fixed question. Order statistics bound a quantile of any law. Where even the largest one does
-    not, `high` is 1, the largest possible deviation. At level 1 (the supremum) this is always so:
-    no finite sample bounds a supremum. See `exceedance` for the share of units that exceed a given
-    epsilon.
+    With a question's paths as the unit, this epsilon holds on a share `level` of questions, and
+    1 - level replaces the accuracy theorem's delta, which the paper defines for a fixed question.
+    Order statistics bound a quantile of any law. Where even the largest one does not, `high` is 1,
+    the largest possible deviation, as always at level 1: no finite sample bounds a supremum. See
+    `exceedance` for the share of units that exceed a given epsilon.
 
     Args:
         scores: f64[n] in [0, 1].

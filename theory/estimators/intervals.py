@@ -60,7 +60,7 @@ def bounded_mean(values: Values, *, confidence: float = CONFIDENCE) -> Estimate:
     sample = unit_interval(values, "values")
     mean = min(float(sample.mean()), 1.0)
     rate = np.log(2.0 / (1.0 - confidence)) / sample.size
-    # The lower end is the upper one of the mirror image.
+    # The lower end is 1 minus the upper end for 1 - values.
     above, below = (float(kl_inverse(q, rate)) for q in (mean, 1.0 - mean))
     return Estimate(mean, min(1.0 - below, mean), max(above, mean))
 

@@ -12,8 +12,7 @@ def estimate_risk(losses: Values, *, units: Values | None = None) -> Estimate:
     """L_D, the mean over units of a unit's mean loss, on data the model was not chosen on.
 
     Args:
-        losses: f64[n] in [0, 1], such as |score - label|, but not a cross-entropy (use
-            `mean_log_loss` for that).
+        losses: f64[n] in [0, 1], such as |score - label|; for a cross-entropy see `mean_log_loss`.
         units: question of each loss; None: all independent.
 
     Raises:

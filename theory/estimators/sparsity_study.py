@@ -19,8 +19,7 @@ def sparsity_against_error(
     """Every predictor's correlations with the error: predictor -> coefficient -> `Correlation`.
 
     Appendix G of the paper sees "a clear correlation" in its table `tab:sparse`
-    (`theory.paper.SPARSITY`). Section 5.1 expects models with fewer active parameters to generalize
-    better, so the expected sign for sparsity is negative.
+    (`theory.paper.SPARSITY`). Section 5.1 expects a negative sign for sparsity.
 
     Args:
         predictors: name -> one value per PRM, such as total sparsity.
@@ -36,8 +35,8 @@ def sparsity_max_p(predictors: Mapping[str, Sequence[float]], error: Sequence[fl
     """p value of the largest |Spearman's rho| of several predictors, corrected for their number.
 
     The share of all orders of the errors whose largest |rho| over the predictors is at least the
-    observed one (the max-statistic of Westfall and Young, 1993). It takes the predictors' own
-    dependence into account, so that it is below the smallest p value times their number.
+    observed one (the max-statistic of Westfall and Young, 1993). It is below the smallest p value
+    times the number of predictors, because it includes their dependence.
 
     Args:
         predictors: name -> one value per PRM.
