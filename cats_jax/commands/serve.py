@@ -66,6 +66,7 @@ def serve(
             f"serve needs {error.name!r}, which is not installed: install the extra 'serve'"
         ) from error
     from ..models.hub import fetch_models
+    from ..models.serving.call_threads import abandon_calls
     from ..models.source import ModelFolders
     from ..specs.functions import function_lines
     from .terminal import make_console
@@ -103,6 +104,7 @@ def serve(
             grace=grace,
             ready=lambda: console.print(started, markup=False, soft_wrap=True),
         ).run_until_signal(sock)
+    abandon_calls()  # of searches that outlasted the grace
     console.print("the server has ended")
     return int(engine.state == "failed")
 

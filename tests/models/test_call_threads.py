@@ -1,6 +1,8 @@
 """Calls in threads: their order, their errors, and an end that waits for none."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -54,7 +56,7 @@ def test_after_an_error_calls_that_wait_are_not_made_and_nothing_is_kept():
     assert len(made) < 100
 
 
-def test_abandoned_calls_are_not_waited_for():
+def test_abandoned_calls_are_not_waited_for_and_those_that_wait_are_not_made():
     begun, released, made = threading.Event(), threading.Event(), []
 
     def call(number):
@@ -75,7 +77,52 @@ def test_abandoned_calls_are_not_waited_for():
     assert begun.wait(10)
     abandon_calls()
     waiting.join(10)
-    threads.close()
     assert outcome == ["ended"]
+    threads.close()
     released.set()
+    (worker,) = threads._threads
+    worker.join(10)
     assert made == [0]
+    with pytest.raises(RunStoppedError, match="interrupted"):
+        threads.map(call, [5])
+
+
+def test_quick_calls_stop_too_when_they_are_abandoned():
+    made = []
+
+    def call(number):
+        made.append(number)
+        time.sleep(0.02)
+        if number == 3:
+            abandon_calls()
+        return number
+
+    threads = CallThreads(1)
+    with pytest.raises(RunStoppedError, match="interrupted"):
+        threads.map(call, range(50))
+    assert made == [0, 1, 2, 3]
+
+
+def test_a_program_that_ends_by_an_error_keeps_the_replies_of_calls_in_progress(tmp_path):
+    """And it ends: the file of replies is not closed before the threads that write to it."""
+    program = f"""
+import pathlib, threading, time
+from cats_jax.models.serving.call_threads import CallThreads
+from cats_jax.models.serving.chat_endpoint import ChatReply, Replies
+import weakref
+class Owner: pass
+owner, threads = Owner(), CallThreads(3)
+closing = weakref.finalize(owner, threads.close)
+owner.replies = Replies(pathlib.Path({str(tmp_path / "replies.jsonl")!r}))
+def call(number):
+    if number == 0:
+        raise ValueError("refused")
+    time.sleep(1)
+    owner.replies.add(str(number), ChatReply((("text", "stop"),), 1, 0, 1), "payee")
+threads.map(call, range(3))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "refused" in ended.stderr
+    assert len((tmp_path / "replies.jsonl").read_text().splitlines()) == 2

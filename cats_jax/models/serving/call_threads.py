@@ -19,6 +19,8 @@ from ...errors import RunStoppedError
 _GLANCE = 0.5
 """Seconds after which a thread that waits for a call sees that the calls are abandoned."""
 
+_ABANDONED = "interrupted: calls in progress are abandoned"
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -44,13 +46,17 @@ class CallThreads:
             RunStoppedError: the calls were abandoned.
             Exception: the error of the first call that failed; calls that wait are not made.
         """
+        if self.abandoned.is_set():
+            raise RunStoppedError(_ABANDONED)
         made: list[Future[R]] = []
         for item in items:
             made.append(Future())
             self._calls.put((made[-1], functools.partial(function, item)))
         with self._lock:
             for _ in range(min(len(made), self._most - len(self._threads))):
-                thread = threading.Thread(target=_work, args=(self._calls,), daemon=True)
+                thread = threading.Thread(
+                    target=_work, args=(self._calls, self.abandoned), daemon=True
+                )
                 self._threads.append(thread)
                 thread.start()
         made.reverse()
@@ -75,7 +81,7 @@ class CallThreads:
         try:
             while not wait([future], _GLANCE).done:
                 if self.abandoned.is_set():
-                    raise RunStoppedError("interrupted: calls in progress are abandoned")
+                    raise RunStoppedError(_ABANDONED)
             return future.result()
         finally:
             del future  # its error must not refer to itself, which would keep the server alive
@@ -87,9 +93,12 @@ def abandon_calls() -> None:
         threads.abandoned.set()
 
 
-def _work(calls: queue.SimpleQueue[Any]) -> None:
+def _work(calls: queue.SimpleQueue[Any], abandoned: threading.Event) -> None:
     while (call := calls.get()) is not None:
-        _make(*call)
+        if abandoned.is_set():
+            call[0].cancel()
+        else:
+            _make(*call)
         del call  # while this thread waits, it must not keep the server alive
 
 

@@ -201,8 +201,10 @@ class Replies:
         self._payees: dict[str, str | None] = {}
         try:
             self._file = open_to_append(path)
-            # Closed, and unlocked, when nothing refers to this object any more.
-            self.close = weakref.finalize(self, _close, self._file, self._lock)
+            # Closed, and unlocked, when nothing refers to this object any more. It stays open when
+            # Python ends, for the replies of calls in progress.
+            self.close = weakref.finalize(self, os.close, self._file)
+            self.close.atexit = False
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
@@ -262,12 +264,6 @@ class Replies:
                 append(self._file, line)
             except OSError as error:
                 raise stopped(self._path, error) from error
-
-
-def _close(file: int, lock: threading.Lock) -> None:
-    """Close the file for good: the thread of an abandoned call then waits for the lock."""
-    lock.acquire()
-    os.close(file)
 
 
 _OPEN: weakref.WeakValueDictionary[str, Replies] = weakref.WeakValueDictionary()

@@ -186,8 +186,8 @@ class Server:
         asked_at: float,
     ) -> T:
         def given_up() -> bool:
-            """Whether another call has run out of patience since this one was requested."""
-            return self._given_up_at > asked_at
+            """Whether calls are abandoned, or one has run out of patience since this was asked."""
+            return self._pool.abandoned.is_set() or self._given_up_at > asked_at
 
         if given_up():
             raise RunStoppedError(
