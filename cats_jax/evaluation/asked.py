@@ -15,9 +15,19 @@ from ..models.source import model_folder
 from ..specs.functions import is_function_name
 from ..specs.models import PolicySpec, PrmSpec
 from ..specs.recipe import Recipe
+from ..storage.reading import read_json
 
 FORMAT_FILE = "format file"
 """Key of the digest of a format's .yaml file."""
+
+
+_NO_EFFECT = {
+    "repetition_penalty": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "min_p": 0.0,
+}
+"""Sampling defaults of a model that requests to servers replace by values without effect."""
 
 
 def asked_of(recipe: Recipe) -> dict[str, Any]:
@@ -49,4 +59,25 @@ def asked_of_model(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
             files = {}
     if spec.format.endswith((".yaml", ".yml")):
         files[FORMAT_FILE] = file_digest(pathlib.Path(spec.format))
-    return {"max_model_len": spec.max_model_len, "files": files}
+    found: dict[str, Any] = {"max_model_len": spec.max_model_len, "files": files}
+    if files and (unused := _unused_defaults(spec)):
+        found["unused defaults"] = unused
+    return found
+
+
+def _unused_defaults(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+    """The penalties in generation_config.json that a policy on a server does without.
+
+    Runs of earlier versions, whose samples had these penalties, can't be continued without them.
+    """
+    if not isinstance(spec, PolicySpec) or not spec.backend.startswith("http"):
+        return {}
+    file = model_folder(spec) / "generation_config.json"
+    known = read_json(file) if file.is_file() else {}
+    if not isinstance(known, dict):
+        return {}
+    return {
+        name: known[name]
+        for name, value in _NO_EFFECT.items()
+        if known.get(name) not in (None, value)
+    }

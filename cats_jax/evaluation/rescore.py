@@ -30,6 +30,7 @@ from ..live import calls
 from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree, candidate_step
+from ..models.settle import settle_format
 from ..protocols import AnswerGrader, Path, Step, StepScorer
 from ..runs.folder import Row, Run, RunWriter, read_run, row_key
 from ..specs.functions import AT_ENDPOINTS, is_function_name
@@ -135,7 +136,8 @@ def rescore(
             if _new_key(row, change) in writer.keys:
                 continue
             if row.status == "failed":
-                writer.add(dataclasses.replace(row, key=_new_key(row, change), tree=None), None)
+                names = {"key": _new_key(row, change), "prm": _new_prm(row, change)}
+                writer.add(dataclasses.replace(row, **names, tree=None), None)
                 continue
             result = run.tree(row)
             if change.prm is not None and scorer is not None and row.prm is not None:
@@ -362,7 +364,9 @@ def _manifest(
             "from": run.folder.name,
             "rows": len(run.rows),
             "grader": grader_name,
-            **dataclasses.asdict(change),
+            "path_score": change.path_score,
+            "vote": change.vote,
+            "prm": None,
         },
     }
     names = ("revisions", "asked", "texts", "spent", "fitted_on", "chosen_on")
@@ -370,7 +374,8 @@ def _manifest(
     models = run.manifest["models"]
     if change.prm is not None:
         name = f"prm {change.prm.label}"
-        config["prms"] = [model_settings(change.prm)]
+        settings = model_settings(settle_format(change.prm))
+        config["prms"], config["rescored"]["prm"] = [settings], settings
         models = {**_without_prms(models), name: fingerprint or {"name": change.prm.path}}
         if kept.get("asked") is not None:
             kept["asked"] = {**_without_prms(kept["asked"]), name: asked_of_model(change.prm)}

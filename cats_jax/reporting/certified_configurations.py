@@ -386,7 +386,9 @@ def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
         BadInputError: the run was rescored, has a limit of seconds, or was partly trained, fitted
             or chosen on some of its questions.
     """
-    if manifest["config"].get("rescored") is not None:
+    if (rescored := manifest["config"].get("rescored")) is not None:
+        # Of several runs, the one that was rescored.
+        where = repr(rescored["folder"]) if "folder" in rescored else where
         raise BadInputError(
             f"{where} was rescored, and nobody has searched with its settings: write the change "
             "into the recipe and certify what `cats-jax evaluate` makes of it"

@@ -54,12 +54,16 @@ def setting(run: Run) -> dict[str, Any]:
     }
 
 
-def _rescored(config: Mapping[str, Any]) -> list[Any] | None:
-    """What a rescoring changed beside the PRM, whose label the rows have in their keys."""
-    change = config.get("rescored") or {}
-    grader = change.get("grader") or recorded_grader(config)
-    others = [change.get("path_score"), change.get("vote")]
-    return None if not any(others) and grader == recorded_grader(config) else [*others, grader]
+def _rescored(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What keeps a rescored run apart; None if only the PRM was changed, whose label rows have."""
+    change = config.get("rescored")
+    if not change:
+        return None
+    # Manifests of earlier versions name the run's PRMs, not the one that scored.
+    names_prm = change.get("prm") is not None and config["prms"] == [change["prm"]]
+    graded_so = change.get("grader") == recorded_grader(config)
+    others = change.get("path_score") or change.get("vote")
+    return None if names_prm and graded_so and not others else dict(change)
 
 
 def _merged(family: Sequence[Run]) -> Run:
@@ -96,7 +100,8 @@ def check_labels(runs: Sequence[Run]) -> None:
             if known != meaning:
                 raise BadInputError(
                     f"{kind} {label!r} is one thing in {str(first.folder)!r} and another "
-                    f"in {str(run.folder)!r}: report them one by one, or run one with a 'label'"
+                    f"in {str(run.folder)!r}: report them one by one, or run one with a 'label', "
+                    "or rescore with --prm-label"
                 )
 
 
@@ -112,8 +117,9 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
     notes = list(dict.fromkeys(note for run in family for note in run.notes))
     config = {**configs[0], **named, "name": name}
-    if rescored := [each for each in configs if each.get("rescored")]:
-        config["rescored"] = rescored[0]["rescored"]
+    if rescored := [run for run in family if run.manifest["config"].get("rescored")]:
+        change = rescored[0].manifest["config"]["rescored"]
+        config["rescored"] = {**change, "folder": str(rescored[0].folder)}
     merged = {**manifests[0], "models": models, "notes": notes, "config": config}
     return {**merged, **_premises(family)}
 

@@ -110,7 +110,8 @@ def test_a_run_and_its_rescoring_with_another_prm_share_one_table(tmp_path, run)
     both = _run(tmp_path / "both", ["majority", "best_of_n"], prms=["good", "bad"])
     scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
     change, grader = Change(prm=PrmSpec("bad")), BoxedIntegerGrader()
-    scored = rescore(run, tmp_path / "new", change, grader, scorer, fingerprint={"name": "b"})
+    names = {"fingerprint": {"name": "b"}, "grader_name": "integer"}
+    scored = rescore(run, tmp_path / "new", change, grader, scorer, **names)
     voted = rescore(run, tmp_path / "voted", Change(vote="weighted"), grader)
     merged, other = merge_runs([run, scored.run, voted.run])
     assert other is voted.run
@@ -120,8 +121,33 @@ def test_a_run_and_its_rescoring_with_another_prm_share_one_table(tmp_path, run)
     answers = {row.key: row.answer for row in merged.rows}
     assert answers.items() >= {row.key: row.answer for row in both.rows}.items()
     assert all(merged.tree(row) is not None for row in merged.rows)
-    with pytest.raises(BadInputError, match="was rescored"):
+    with pytest.raises(BadInputError, match="/new' was rescored"):
         check_premises("the run", merged.manifest)
+
+
+def test_failed_rows_have_the_name_of_the_new_prm(tmp_path, run):
+    rows = [row for row in run.rows if row.strategy == "best_of_n"]
+    failed = dataclasses.replace(rows[0], status="failed", answer=None, correct=False, tree=None)
+    broken = dataclasses.replace(run, rows=(failed, *rows[1:]))
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
+    change = Change(prm=PrmSpec("bad"))
+    grader = BoxedIntegerGrader()
+    scored = rescore(broken, tmp_path / "new", change, grader, scorer, grader_name="integer")
+    assert [row.prm for row in scored.run.rows] == ["bad"] * len(rows)
+    (merged,) = merge_runs([broken, scored.run])
+    assert len(merged.rows) == 2 * len(rows)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_rescoring_that_changed_more_or_does_not_name_its_prm_stays_apart(tmp_path, run, older):
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
+    change = Change("last", prm=PrmSpec("bad")) if not older else Change(prm=PrmSpec("bad"))
+    grader = BoxedIntegerGrader()
+    scored = rescore(run, tmp_path / "new", change, grader, scorer, grader_name="integer").run
+    if older:  # its manifest has the PRMs of the run
+        config = {**scored.manifest["config"], "prms": run.manifest["config"]["prms"]}
+        scored = dataclasses.replace(scored, manifest={**scored.manifest, "config": config})
+    assert len(merge_runs([run, scored])) == 2
 
 
 def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
