@@ -84,6 +84,9 @@ def test_samples_come_in_order_with_what_was_asked(connect):
     assert sent["stop_token_ids"] == [7, 9]
     assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["max_tokens"]) == (1, 0.9, 0, 8)
     assert sent["return_token_ids"] is True
+    # What vLLM would otherwise take from generation_config.json.
+    assert (sent["min_p"], sent["repetition_penalty"]) == (0, 1)
+    assert (sent["presence_penalty"], sent["frequency_penalty"]) == (0, 0)
 
 
 def test_log_probabilities_may_be_left_out(connect):

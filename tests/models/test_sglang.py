@@ -75,11 +75,26 @@ def test_every_sample_has_its_own_seed(connect):
                 log_prob(ids[:place], ids[place]) for place in range(3, len(ids))
             )
     assert [sample for row in samples[:2] for sample in row] == alone
-    assert greedy == greedy[:1] * 3
+    ids = [1, 2, 9]
+    while len(ids) < 11 and (len(ids) == 3 or ids[-1] not in STOPS):
+        ids.append(write_world(ids, None))
+    assert [list(sample.ids) for sample in greedy] == [ids[3:]] * 3
     assert len(server.bodies[-1]["input_ids"]) == 1
+    assert server.bodies[-1]["sampling_params"][0]["temperature"] == 0
     sent = next(body for body in server.bodies if body["input_ids"] == [[1, 2, 9]] * 3)
     assert [asked["sampling_seed"] for asked in sent["sampling_params"]] == [9, 2, 3]
     assert all(asked["top_k"] == -1 for asked in sent["sampling_params"])
+
+
+def test_sampling_parameters_are_those_of_the_request(connect):
+    request = dataclasses.replace(REQUESTS[0], temperature=0.6, top_p=0.9, top_k=5, max_tokens=7)
+    with serving() as server:
+        SGLangSampler(connect(server), log_probs=False).sample([request])
+    (body,) = server.bodies
+    assert len(body["sampling_params"]) == 3
+    for asked in body["sampling_params"]:
+        assert (asked["temperature"], asked["top_p"], asked["top_k"]) == (0.6, 0.9, 5)
+        assert (asked["max_new_tokens"], asked["stop_token_ids"]) == (7, [*STOPS])
 
 
 def test_log_probabilities_may_be_left_out_and_are_those_of_temperature_1(connect):
@@ -87,7 +102,10 @@ def test_log_probabilities_may_be_left_out_and_are_those_of_temperature_1(connec
     with serving() as server:
         expected = SGLangSampler(connect(server)).sample(REQUESTS)
         server.bodies.clear()
-        words = r"at the temperature of sampling, 0\.6, not at 1: set log_probs: false, or sample"
+        words = (
+            r"at the temperature of sampling, 0\.6, not at 1: sample at temperature 1, set "
+            "log_probs: false, or take a server of vLLM if the search reads log-probabilities"
+        )
         with pytest.raises(BadInputError, match=words):
             SGLangSampler(connect(server)).sample(warm)
         assert not server.bodies
@@ -195,7 +213,8 @@ _ENDED = {"finish_reason": {"type": "stop", "matched": SEPARATOR_ID}, "completio
         ({"meta": {"prompt_tokens": 2}}, "reads 2 of 3 prompt tokens"),
         (
             {"meta": {"finish_reason": {"type": "stop", "matched": 3}}},
-            "ends a sample at 3, which was not requested",
+            r"ends samples at token 3 by its own files: add the token to end_tokens of .* or its "
+            r"id to eos_token_id in generation_config\.json",
         ),
         (
             {"meta": {"finish_reason": {"type": "stop", "matched": "NaN happened"}}},
@@ -211,7 +230,7 @@ _ENDED = {"finish_reason": {"type": "stop", "matched": SEPARATOR_ID}, "completio
         ),
         (
             {"meta": {"finish_reason": {"type": "length", "length": 2}}},
-            "of 8 tokens, by its memory or a limit of its own",
+            r"of 8 tokens: set a smaller max_model_len in the recipe, or enlarge .* KV pool",
         ),
     ],
 )
@@ -249,14 +268,18 @@ def test_a_server_that_lies_about_its_samples_stops_the_run(connect, change, wor
 @pytest.mark.parametrize(
     ("info", "words"),
     [
-        ({}, "ignores seeds: start SGLang with --enable-deterministic-inference, or set chat"),
+        (
+            {},
+            "ignores seeds: start SGLang with --enable-deterministic-inference, or set chat: true "
+            r"\(for a judge path: chat-judge\)",
+        ),
         ({"enable_deterministic_inference": False}, "ignores seeds"),
         (
             {"enable_deterministic_inference": True, "preferred_sampling_params": {"min_p": 0.1}},
             "start SGLang without --preferred-sampling-params",
         ),
         ([], "ignores seeds"),
-        (None, "can't be used .*404.*a policy on SGLang needs its /server_info"),
+        (None, "can't be used .*404.*a policy or PRM on SGLang needs its /server_info"),
     ],
 )
 def test_a_server_whose_samples_do_not_follow_from_seeds_is_refused(connect, info, words):
@@ -277,7 +300,7 @@ def test_a_request_that_the_schema_refuses_is_not_repeated(connect):
 def test_an_adapter_of_the_server_is_named_in_each_request(connect):
     with serving() as server:
         SGLangSampler(connect(server)).sample(REQUESTS[:1])
-        server.card["parent"] = "base"
+        server.cards["m"] = {"parent": "base"}
         SGLangSampler(connect(server)).sample(REQUESTS[:1])
     assert ["lora_path" in body for body in server.bodies] == [False, True]
     assert server.bodies[1]["lora_path"] == "m"
@@ -285,10 +308,18 @@ def test_an_adapter_of_the_server_is_named_in_each_request(connect):
 
 def test_the_context_has_room_for_what_sglang_keeps_of_it(connect):
     with serving(context=256) as server:
-        words = "context of 249 tokens, 250 are needed: start it with --context-length 257"
+        words = (
+            r"context of 249 tokens, 250 are needed: set max_model_len to 249 in the recipe "
+            r"\(SGLang keeps 7 tokens of its context\), or start it with a longer --context-length"
+        )
         with pytest.raises(BadInputError, match=words):
             connect(server, context=250)
-        client = connect(server, context=249)
+        server.models = ["m", "tuned"]
+        server.cards = {"tuned": {"parent": "m", "max_model_len": None}}
+        assert connect(server, model="tuned", context=249).model == "tuned"
+        with pytest.raises(BadInputError, match=words):
+            connect(server, model="tuned", context=250)
+        client = connect(server, model="m", context=249)
         request = dataclasses.replace(REQUESTS[0], prompt=(1,) * 248, max_tokens=1)
         ((sample, *_),) = SGLangSampler(client).sample([request])
         assert len(sample.ids) == 1
@@ -310,6 +341,9 @@ def test_a_prm_is_read_at_two_tokens(connect):
         scoring = prm.score(QUESTIONS, [PATH] * 3)
         positive, negative = pairs[0]
         prompts = [ids for body in server.bodies for ids in body["input_ids"]]
+        for body in server.bodies:
+            assert body["sampling_params"] == {"temperature": 0, "max_new_tokens": 1}
+            assert body["token_ids_logprob"] == [*pairs[0]]
         expected = []
         for question in QUESTIONS:
             (prompt,) = {tuple(ids) for ids in prompts if ids == [*prm._ids(question, PATH)]}
@@ -330,6 +364,9 @@ def test_a_prm_without_what_it_is_read_at_is_refused(connect):
         words = r"is SGLang, .*not by a head: take backend hf or vllm, .* --runner pooling"
         with pytest.raises(BadInputError, match=words):
             SGLangClassifier(connect(server), {}, None)
+        server.gets["/server_info"]["preferred_sampling_params"] = {"repetition_penalty": 1.1}
+        with pytest.raises(BadInputError, match="without --preferred-sampling-params"):
+            SGLangClassifier(connect(server), {}, (4, 5))
 
 
 def test_a_recipe_names_sglang_as_it_names_vllm():

@@ -88,6 +88,6 @@ def test_a_run_that_lost_its_server_goes_on(tmp_path, undisturbed, monkeypatch, 
 def test_a_temperature_without_log_probabilities_stops_the_run_in_one_line(tmp_path, capsys):
     with _serving() as server:
         assert evaluate(server.url, tmp_path / "run", log_probs=None)[0] != 0
-    assert "at the temperature of sampling, 0.6, not at 1: set log_probs: false" in (
+    assert "at the temperature of sampling, 0.6, not at 1: sample at temperature 1" in (
         capsys.readouterr().err
     )

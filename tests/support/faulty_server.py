@@ -31,6 +31,7 @@ class FaultyServer(http.server.ThreadingHTTPServer):
         bodies: of all calls so far.
         models: names of the models that it serves.
         card: more values of their entries in /v1/models.
+        cards: more values of the entries of single models, by name.
         gets: the replies to other calls without a body, by path.
         key: the API key that every call must have, if any.
     """
@@ -46,6 +47,7 @@ class FaultyServer(http.server.ThreadingHTTPServer):
         self.faults = itertools.chain(faults, itertools.repeat(None))
         self.models = ["m"]
         self.card: dict[str, Any] = {}
+        self.cards: dict[str, dict[str, Any]] = {}
         self.gets: dict[str, Any] = {}
         self.key: str | None = None
         self.dead = threading.Event()
@@ -88,7 +90,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._reply(404 if found is None else 200, json.dumps(found))
             return
         card = {"max_model_len": self.faulty.context, **self.faulty.card}
-        data = [{"id": name, **card} for name in self.faulty.models]
+        cards = self.faulty.cards
+        data = [{"id": name, **card, **cards.get(name, {})} for name in self.faulty.models]
         self._reply(200, json.dumps({"data": data}))
 
     def do_POST(self) -> None:

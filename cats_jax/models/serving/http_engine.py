@@ -65,10 +65,10 @@ _LEAST_SECRET = 16
 _NO_KEY = (401, 403)
 """Statuses of a server that requires an API key, or another key."""
 
-_CONTEXT_OPTIONS = {True: ("--context-length", 7), False: ("--max-model-len", 0)}
-"""By whether the server is SGLang: its option for the context, and tokens that it keeps of it.
+_KEPT_BY_SGLANG = 7
+"""Tokens of its context that SGLang keeps to itself.
 
-SGLang refuses a prompt of its context less 6 tokens, see `max_req_input_len` in its tp_worker.py.
+It refuses a prompt of its context less 6 tokens, see `max_req_input_len` in its tp_worker.py.
 """
 
 _WANTED = (
@@ -231,7 +231,8 @@ class Server:
         try:
             return read(parse_json(content), body)
         except UnfitServerError as error:
-            raise BadInputError(f"server {self.url} {self.without_key(error)}: {hint}") from error
+            ways = error.way_out or hint
+            raise BadInputError(f"server {self.url} {self.without_key(error)}: {ways}") from error
         except BadInputError:
             raise
         # The content may cause KeyError, TypeError, OverflowError, RecursionError and more.
@@ -304,15 +305,29 @@ class Server:
                 f"{names or 'none'}; served_name names one of its models"
             )
         self.card = served[model]
-        option, kept = _CONTEXT_OPTIONS[self.is_sglang]
-        length = self.card.get("max_model_len")
-        if isinstance(length, int) and length - kept < context:
-            raise BadInputError(
-                f"server {self.url} serves {model!r} with a context of {length - kept} tokens, "
-                f"{context} are needed: start it with {option} {context + kept}, or set "
-                f"max_model_len to {length - kept} in the recipe"
-            )
+        # The card of an adapter may leave the context out.
+        base = served.get(str(self.card.get("parent")), {})
+        length = self.card.get("max_model_len") or base.get("max_model_len")
+        if isinstance(length, int):
+            self._check_context(str(model), length, context)
         return str(model)
+
+    def _check_context(self, model: str, length: int, needed: int) -> None:
+        length -= _KEPT_BY_SGLANG if self.is_sglang else 0
+        if length >= needed:
+            return
+        recipe = f"set max_model_len to {length} in the recipe"
+        if self.is_sglang:
+            ways = (
+                f"{recipe} (SGLang keeps {_KEPT_BY_SGLANG} tokens of its context), or start it "
+                "with a longer --context-length if the model has one"
+            )
+        else:
+            ways = f"start it with --max-model-len {needed}, or {recipe}"
+        raise BadInputError(
+            f"server {self.url} serves {model!r} with a context of {length} tokens, {needed} are "
+            f"needed: {ways}"
+        )
 
     def _way_to_a_key(self) -> str:
         """What to do about a server that refuses the API key, or the lack of one."""
@@ -434,7 +449,15 @@ class HTTPClassifier:
 
 
 class UnfitServerError(RuntimeError):
-    """A reply that another try would not change; the message says what the server does wrong."""
+    """A reply that another try would not change; the message says what the server does wrong.
+
+    Attributes:
+        way_out: what to do about it; None: what the route requires of a server.
+    """
+
+    def __init__(self, message: str, *, way_out: str | None = None):
+        super().__init__(message)
+        self.way_out = way_out
 
 
 class RefusedError(BadInputError):

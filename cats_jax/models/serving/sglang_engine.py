@@ -42,16 +42,11 @@ class SGLangSampler(HTTPSampler):
 
     def __init__(self, server: Server, *, log_probs: bool = True):
         super().__init__(server, log_probs=log_probs)
-        found = server.get("/server_info", dict, "a policy on SGLang needs its /server_info")
-        if found.get("enable_deterministic_inference") is not True:
+        if _settings(server).get("enable_deterministic_inference") is not True:
             raise BadInputError(
                 f"server {server.url} ignores seeds: start SGLang with "
-                "--enable-deterministic-inference, or set chat: true, whose runs can't be repeated"
-            )
-        if found.get("preferred_sampling_params"):
-            raise BadInputError(
-                f"server {server.url} has sampling parameters of its own: start SGLang without "
-                "--preferred-sampling-params"
+                "--enable-deterministic-inference, or set chat: true (for a judge path: "
+                "chat-judge), whose runs can't be repeated"
             )
 
     def _body(self, request: SampleRequest) -> dict[str, Any]:
@@ -59,8 +54,9 @@ class SGLangSampler(HTTPSampler):
         if self._log_probs and request.temperature not in (0, 1):
             raise BadInputError(
                 f"server {self._server.url}: SGLang's log-probabilities are those at the "
-                f"temperature of sampling, {request.temperature:g}, not at 1: set log_probs: "
-                "false, or sample at temperature 1"
+                f"temperature of sampling, {request.temperature:g}, not at 1: sample at "
+                "temperature 1, set log_probs: false, or take a server of vLLM if the search reads "
+                "log-probabilities"
             )
         seeds = request.seeds[:1] if request.temperature == 0 else request.seeds
         asked: dict[str, Any] = {
@@ -99,7 +95,7 @@ class SGLangClassifier(HTTPClassifier):
         pair: ids of the positive and the negative token; None for a PRM with a head.
 
     Raises:
-        BadInputError: the PRM has a head.
+        BadInputError: the PRM has a head, or the server has sampling parameters of its own.
     """
 
     _route = "/generate"
@@ -111,6 +107,7 @@ class SGLangClassifier(HTTPClassifier):
                 f"server {server.url} is SGLang, on which a PRM is read at two tokens, not by a "
                 f"head: take backend hf or vllm, or take a server of vLLM and {self._wanted}"
             )
+        _settings(server)
         self._wanted = _WANTED
         self._pair = pair
 
@@ -135,6 +132,21 @@ class SGLangClassifier(HTTPClassifier):
             score = (1.0 + math.tanh((positive - negative) / 2)) / 2
             found.append(Classified(score, int(meta["cached_tokens"])))
         return found
+
+
+def _settings(server: Server) -> dict[str, Any]:
+    """The server's `/server_info`.
+
+    Raises:
+        BadInputError: there is none, or it has sampling parameters, which change log-probabilities.
+    """
+    found = server.get("/server_info", dict, "a policy or PRM on SGLang needs its /server_info")
+    if found.get("preferred_sampling_params"):
+        raise BadInputError(
+            f"server {server.url} has sampling parameters of its own: start SGLang without "
+            "--preferred-sampling-params"
+        )
+    return found
 
 
 def _adapter(server: Server) -> dict[str, str]:
@@ -182,13 +194,26 @@ def _sampled(
     sample = checked_sample(ids, finish["type"], known, int(meta["cached_tokens"]), asked, limit)
     if not sample.stopped and len(ids) < limit:
         raise UnfitServerError(
-            f"ends a sample at {len(ids)} of {limit} tokens, by its memory or a limit of its own"
+            f"ends a sample at {len(ids)} of {limit} tokens",
+            way_out="set a smaller max_model_len in the recipe, or enlarge SGLang's KV pool "
+            "(--max-total-tokens, --mem-fraction-static)",
         )
     if sample.stopped:
         # SGLang stops at the end tokens of its own files, too, and where a logit is not a number.
         matched = finish["matched"]
         if matched not in (*asked["stop_token_ids"], *asked.get("stop", ())):
-            raise UnfitServerError(f"ends a sample at {quoted(matched)}, which was not requested")
+            raise _unrequested(matched)
         if matched not in asked.get("stop", ()) and ids[-1] != matched:
             raise UnfitServerError("leaves out the token that ends a sample (no_stop_trim)")
     return sample
+
+
+def _unrequested(matched: Any) -> UnfitServerError:
+    """The error for a sample that ends at a token or text that the request does not name."""
+    if type(matched) is not int:
+        return UnfitServerError(f"ends a sample at {quoted(matched)}, which was not requested")
+    return UnfitServerError(
+        f"ends samples at token {matched} by its own files",
+        way_out="add the token to end_tokens of the policy's format, or its id to eos_token_id in "
+        "generation_config.json of the model's folder",
+    )
