@@ -67,7 +67,7 @@ class Run:
         return pandas.DataFrame(records, columns=_COLUMNS)
 
     def report(self, cost: Cost = "tokens") -> str:
-        """The tables of the run as text, as `cats-jax report` prints them to a file.
+        """The text that `cats-jax report` prints when its output is redirected to a file.
 
         Args:
             cost: measure of cost for baselines of similar compute: "tokens" or "flops".
