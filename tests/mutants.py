@@ -225,7 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/models/serving/http_engine.py:HTTPSampler._read", "len(choices) == 1 < body['n']",
         "len(choices) == 0 < body['n']", "tests/models/test_http_engine.py -k first_reply"),
     Mutant("a server of vLLM takes penalties from the model's files",
-        "cats_jax/models/serving/http_engine.py:_completion", "_NEUTRAL", "{}",
+        "cats_jax/models/serving/http_engine.py:_completion", "NO_EFFECT", "{}",
         "tests/models/test_http_engine.py -k in_order_with_what"),
     Mutant("the samples of a prompt on SGLang share a seed",
         "cats_jax/models/serving/sglang_engine.py:SGLangSampler._body", "seed >> 1",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..models.digests import file_digest, text_digests
 from ..models.folders import MissingModelError
+from ..models.serving.token_engine import NO_EFFECT
 from ..models.source import model_folder
 from ..specs.functions import is_function_name
 from ..specs.models import PolicySpec, PrmSpec
@@ -19,15 +20,6 @@ from ..storage.reading import read_json
 
 FORMAT_FILE = "format file"
 """Key of the digest of a format's .yaml file."""
-
-
-_NO_EFFECT = {
-    "repetition_penalty": 1.0,
-    "frequency_penalty": 0.0,
-    "presence_penalty": 0.0,
-    "min_p": 0.0,
-}
-"""Sampling defaults of a model that requests to servers replace by values without effect."""
 
 
 def asked_of(recipe: Recipe) -> dict[str, Any]:
@@ -78,6 +70,6 @@ def _unused_defaults(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
         return {}
     return {
         name: known[name]
-        for name, value in _NO_EFFECT.items()
+        for name, value in NO_EFFECT.items()
         if known.get(name) not in (None, value)
     }

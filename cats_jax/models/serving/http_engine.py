@@ -28,15 +28,14 @@ from ...errors import BadInputError, RunStoppedError
 from ...storage.reading import parse_json
 from ..backend import read_api_key
 from .call_threads import CallThreads
-from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
-
-_NEUTRAL = {
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
-"""Sampling parameters of no effect; vLLM takes others from generation_config.json by default."""
+from .token_engine import (
+    NO_EFFECT,
+    Classified,
+    ClassifiedSteps,
+    Sampled,
+    SampleRequest,
+    by_beginnings,
+)
 
 _PROMPTS_PER_CALL = 64
 """Largest number of prompts in one call for scores."""
@@ -489,7 +488,7 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
         "temperature": request.temperature,
         "top_p": request.top_p,
         "top_k": request.top_k,
-        **_NEUTRAL,
+        **NO_EFFECT,
         "max_tokens": request.max_tokens,
         "stop_token_ids": list(request.stop_ids),
         "ignore_eos": True,  # stop_token_ids has all stops

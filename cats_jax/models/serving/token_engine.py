@@ -9,6 +9,14 @@ from typing import Protocol
 from ...protocols import TokenUsage, total_usage
 from ..prompts.step_text import StepEnd
 
+NO_EFFECT = {
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Sampling parameters without effect; vLLM takes others from generation_config.json by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
