@@ -900,7 +900,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/reporting/test_cost_bounds.py -k limits_are"),
     Mutant("a rescored run is certified",
         "cats_jax/reporting/certified_configurations.py:check_premises",
-        "manifest['config'].get('rescored') is not None", "manifest['config'].get('rescored') == 0",
+        "(rescored := manifest['config'].get('rescored')) is not None", "(rescored := None)",
         "tests/reporting/test_certified_configurations.py -k can_not_certify"),
     Mutant("an answer below the certified threshold is given",
         "cats_jax/live/abstention.py:decided", "score >= threshold", "score <= threshold",
