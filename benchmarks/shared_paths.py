@@ -33,7 +33,7 @@ class _OneByOne(LocalRunner):
 
     def __init__(self, *arguments) -> None:
         super().__init__(*arguments)
-        self._shared = None
+        self._shares = False
 
 
 def main() -> None:

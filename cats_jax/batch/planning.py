@@ -86,7 +86,7 @@ def plan_run(
     if bank is not None:
         evaluation, runner = replayed(evaluation, bank)
     elif searching.ray is None:
-        runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, times)
+        runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, times, folder)
         # Checked before the folder is made, because corrected settings would be those of another
         # run. A run that resumes may not need the models any more.
         if not folder.exists():

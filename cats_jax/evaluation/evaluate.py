@@ -5,6 +5,7 @@ A search receives `Question`s only. Gold answers enter in `Recorder`, after a se
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import pathlib
@@ -29,7 +30,7 @@ from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerGrader
-from ..runs.folder import Run, RunWriter, read_run
+from ..runs.folder import PATHS, Run, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
@@ -313,7 +314,9 @@ def evaluate(
     times = WallTimes()
     grader = default_grader(evaluation.recipe.questions) if grader is None else grader
     if runner is None:
-        runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, times)
+        runner = LocalRunner(
+            evaluation.recipe, evaluation.cells, models, grader, times, pathlib.Path(folder)
+        )
     with RunWriter(folder, evaluation.manifest) as writer:
         search_cells(
             evaluation,
@@ -368,7 +371,9 @@ def search_cells(
 
 
 def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[Run, WallTimes]:
-    """The run of a closed folder, and its wall times with their total since `started`."""
+    """The complete run of a closed folder, and its wall times with their total since `started`."""
+    with contextlib.suppress(OSError):
+        (writer.folder / PATHS).unlink(missing_ok=True)  # no row is left to share them
     times.writing = writer.seconds
     times.total = time.perf_counter() - started
     return read_run(writer.folder), times

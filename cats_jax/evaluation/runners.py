@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from ..models.footprint import Work
 from ..models.settle import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
+from ..runs.folder import PATHS
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell, written_prompts
 from .shared_paths import SharedPaths
@@ -120,6 +122,7 @@ class LocalRunner:
         models: ModelSource,
         grader: AnswerGrader,
         times: WallTimes,
+        folder: pathlib.Path | None = None,
     ) -> None:
         """Models are loaded at the first cell that needs them.
 
@@ -129,6 +132,8 @@ class LocalRunner:
             models: source of the recipe's models.
             grader: decides which answers are the same.
             times: wall times, to which the runner adds.
+            folder: the run folder, which keeps the paths that cells share until the run is
+                complete; None: they are in a temporary file.
 
         Raises:
             BadInputError: a device or an engine of the models is not on this machine, or engines
@@ -145,8 +150,9 @@ class LocalRunner:
         self._prm: tuple[PrmSpec, StepScorer] | None = None
         self._checked = False
         # A search that a budget or a time limit may cut short does not share paths.
-        alone = recipe.budget is not None or recipe.max_seconds is not None
-        self._shared = None if alone else SharedPaths()
+        self._shares = recipe.budget is None and recipe.max_seconds is None
+        self._shared: SharedPaths | None = None
+        self._paths = None if folder is None else folder / PATHS
 
     def check_models(self) -> None:
         """Check, once, that the policy and each PRM fit their formats and the memory.
@@ -168,7 +174,9 @@ class LocalRunner:
         scorer = None if cell.prm is None else self._load_prm(cell.prm)
         comparer = writer_of(cell.strategy, policy, scorer)  # what it writes is no shared path
         remember: Callable[[SearchResult], None] | None = None
-        if self._shared is not None and cell.pool is not None:
+        if self._shares and cell.pool is not None:
+            if self._shared is None:  # by now the run folder is there, and locked
+                self._shared = SharedPaths(self._paths)
             policy = whole_answers(
                 policy,
                 cell.strategy,
@@ -193,6 +201,9 @@ class LocalRunner:
     def finish(self, times: WallTimes) -> None:
         """Show the note of the last PRM as a warning; `search` counts its own times."""
         self._drop_prm()
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
 
     def _recomputed(self) -> int:
         """Tokens that the loaded models have computed again so far."""

@@ -3,6 +3,7 @@
     manifest.json     what was run: configuration, models, questions, versions, seeds
     results.jsonl     one row per question x strategy x N x PRM x seed, append-only
     trees.jsonl.gz    the search trees, one gzip member per row, append-only
+    paths.jsonl       samples and scores that the rows of an unfinished run share
     summary.json      aggregated figures, rewritten at the end
     *.png             plots
 
@@ -29,6 +30,7 @@ from .appender import RESULTS, TREES, Appender
 from .rows import Row
 from .stored_trees import tree_from_lines, tree_to_lines
 
+PATHS = "paths.jsonl"
 SUMMARY = "summary.json"
 
 
@@ -204,11 +206,13 @@ class RunWriter:
             self._lock.close()
 
     def _repair(self, kept: Sequence[tuple[Row, bytes]]) -> set[str]:
-        """Remove all but the complete rows and their trees; returns the keys of these rows."""
+        """Remove incomplete rows and what belongs to no row; returns the keys of the others."""
         results, trees = self.folder / RESULTS, self.folder / TREES
         lines = b"".join(line for _, line in kept)
         if results.exists() and results.read_bytes() != lines:
             durable.replace(results, lines)
+        if not kept:  # the folder may have been another run's
+            (self.folder / PATHS).unlink(missing_ok=True)
         if trees.exists():
             end = max((sum(row.tree) for row, _ in kept if row.tree is not None), default=0)
             durable.truncate(trees, end)

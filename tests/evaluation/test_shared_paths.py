@@ -16,7 +16,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepRequest
-from cats_jax.runs.folder import MANIFEST, RESULTS, read_run
+from cats_jax.runs.folder import MANIFEST, PATHS, RESULTS, read_run
 from cats_jax.specs.recipe import parse_recipe
 
 _WHOLE = ["majority", "best_of_n", "best_of_n_weighted"]
@@ -207,7 +207,7 @@ class _Interrupt:
 
 @pytest.mark.parametrize("after", [2, 9, 20])
 def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, after):
-    """The memory is gone with the process; what is left of a cell is sampled again."""
+    """Wherever it was interrupted."""
     questions = scripted.question_set(6)
     recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
     models = scripted.ScriptedModels()
@@ -215,6 +215,66 @@ def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, after):
         _run(tmp_path / "run", recipe, models, questions, observers=[_Interrupt(after)])
     run = _run(tmp_path / "run", recipe, models, questions)
     assert _content(run) == _alone(tmp_path, recipe, models, questions)
+
+
+def _interrupted(folder, after=18):
+    """A run of six questions, stopped after some rows.
+
+    The first six are those of majority at N = 16, and the third six of best-of-N with one PRM.
+    """
+    questions = scripted.question_set(6)
+    recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
+    models = scripted.ScriptedModels(delay=0.01)
+    with pytest.raises(KeyboardInterrupt):
+        _run(folder, recipe, models, questions, observers=[_Interrupt(after)])
+    return recipe, questions
+
+
+@pytest.mark.parametrize("after", [6, 18])
+def test_a_resumed_run_samples_and_scores_nothing_again(tmp_path, after):
+    folder = tmp_path / "run"
+    recipe, questions = _interrupted(folder, after)
+    models = _Counting(scripted.ScriptedModels(delay=0.01))
+    run = _run(folder, recipe, models, questions)
+    assert not models.samples
+    assert ("good" in models.scored) == (after == 6)
+    assert _content(run) == _content(_run(tmp_path / "whole", recipe, models, questions))
+    seconds = {row.key: row.ledger.policy_seconds for row in run.rows}
+    for i in range(6):
+        first = seconds[f"majority|16|-|0|q{i}"]
+        assert seconds[f"best_of_n|16|bad|0|q{i}"] == pytest.approx(first)
+    assert not (folder / PATHS).exists()
+
+
+@pytest.mark.parametrize("damage", ["torn", "zeros", "foreign", "folder"])
+def test_a_damaged_store_is_sampled_again(tmp_path, damage):
+    folder = tmp_path / "run"
+    recipe, questions = _interrupted(folder)
+    path = folder / PATHS
+    content = path.read_bytes()
+    if damage == "folder":  # a file that can't be opened
+        path.unlink()
+        path.mkdir()
+    else:
+        middle = len(content) // 2
+        zeros = content[:middle] + bytes(99) + content[middle + 99 :]
+        foreign = b'{"kind": "candidate"}\n' * 9
+        path.write_bytes({"torn": content[:middle], "zeros": zeros, "foreign": foreign}[damage])
+    models = _Counting(scripted.ScriptedModels())
+    run = _run(folder, recipe, models, questions)
+    assert models.samples or damage == "zeros"
+    assert _content(run) == _content(_run(tmp_path / "whole", recipe, models, questions))
+    assert not path.is_file()
+
+
+def test_a_folder_without_rows_has_no_paths_of_another_run(tmp_path):
+    folder = tmp_path / "run"
+    recipe, questions = _interrupted(folder)
+    (folder / RESULTS).unlink()
+    models = _Counting(scripted.ScriptedModels())
+    run = _run(folder, recipe, models, questions)
+    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
+    assert len(models.samples) == sum(row.ledger.candidates for row in largest)
 
 
 _KILLS = 6
@@ -237,7 +297,7 @@ def run(folder):
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # eight processes that each compile the search
 def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
-    """Also where it is killed among rows that are answered from memory, which is then gone."""
+    """Also where it is killed among rows that are answered from the store."""
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
