@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ _ids = st.lists(st.integers(0, 1 << 20), min_size=1, max_size=4).map(tuple)
 _log_probs = st.none() | st.floats(-1e6, 0.0)
 
 
-def _load(file, paths=1, decode=samples_from_json, name=_NAME):
+def _load(file, paths=1, decode=samples_from_json, name=_NAME) -> Any:
     return file.load(name, paths, decode)
 
 
