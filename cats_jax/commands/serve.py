@@ -104,9 +104,10 @@ def serve(
             grace=grace,
             ready=lambda: console.print(started, markup=False, soft_wrap=True),
         ).run_until_signal(sock)
+    failed = engine.state == "failed"
     abandon_calls()  # of searches that outlasted the grace
     console.print("the server has ended")
-    return int(engine.state == "failed")
+    return int(failed)
 
 
 def _check_limits(max_waiting: int, max_prompt_characters: int, grace: float) -> None:

@@ -349,6 +349,8 @@ def search_cells(
     if until is not None:
         observers = (*observers, until)
     known = {row.key: row for row in read_run(writer.folder).rows}
+    if not isinstance(runner, LocalRunner):
+        _forget_paths(writer)  # the new rows may be of other samples
 
     def begin(cell: Cell) -> Recorder:
         done = [known[key] for item in questions.questions if (key := cell.key(item.id)) in known]
@@ -368,12 +370,16 @@ def search_cells(
                 if todo:
                     runner.search(cell, todo, recorder)
     runner.finish(times)
+    _forget_paths(writer)  # no row is left to share them
+
+
+def _forget_paths(writer: RunWriter) -> None:
+    with contextlib.suppress(OSError):
+        (writer.folder / PATHS).unlink(missing_ok=True)
 
 
 def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[Run, WallTimes]:
-    """The complete run of a closed folder, and its wall times with their total since `started`."""
-    with contextlib.suppress(OSError):
-        (writer.folder / PATHS).unlink(missing_ok=True)  # no row is left to share them
+    """The run of a closed folder, and its wall times with their total since `started`."""
     times.writing = writer.seconds
     times.total = time.perf_counter() - started
     return read_run(writer.folder), times

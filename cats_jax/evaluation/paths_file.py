@@ -1,8 +1,8 @@
 """A file of samples and scores of questions, from which a resumed run reads on.
 
-Each line is a JSON mapping of `pool`, `prm`, `question`, `paths` and `content`, which is a gzip
-member of JSON lines in base64. The file may be torn, damaged or somebody else's: a line that can't
-be read counts as absent.
+Each line is a JSON mapping of `pool`, `prm`, `question`, `paths`, `version` and `content`, which is
+a gzip member of JSON lines in base64. The file may be torn, damaged or somebody else's: a line that
+can't be read, or that another version of cats-jax wrote, counts as absent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 from ..errors import BadInputError
 from ..storage import durable
 from ..storage.reading import MAX_INFLATED, MAX_LINE, inflated_lines, parse_json, reading
-from ..storage.rules import COUNT, TEXT, check_entries, optional
+from ..storage.rules import COUNT, TEXT, check_entries, one_of, optional
+from ..version import __version__
 
 T = TypeVar("T")
 
@@ -63,7 +64,9 @@ class PathsFile:
             self._end = offset + len(line)
             with contextlib.suppress(BadInputError):
                 name, paths, _ = _parse(line)
-                self._places[name] = paths, offset, len(line)
+                # More paths may have been replaced by fewer only because they could not be read.
+                if paths >= self._places.get(name, (0,))[0]:
+                    self._places[name] = paths, offset, len(line)
 
     def load(
         self, name: Name, paths: int, decode: Callable[[Iterable[Any]], T]
@@ -101,7 +104,8 @@ class PathsFile:
         if len(content) > MAX_INFLATED:
             return
         member = gzip.compress(content, compresslevel=1, mtime=0)
-        head = {**name._asdict(), "paths": paths, "content": base64.b64encode(member).decode()}
+        text = base64.b64encode(member).decode()
+        head = {**name._asdict(), "paths": paths, "version": _VERSION, "content": text}
         line = _ENCODER.encode(head).encode() + b"\n"
         if len(line) > MAX_LINE:
             return
@@ -111,8 +115,10 @@ class PathsFile:
                 while written < len(line):
                     place = self._end + written
                     written += os.pwrite(self._descriptor, line[written:], place)
-            except OSError:
-                return  # no room on the disk; the next line overwrites what was written
+            except OSError:  # no room on the disk, which the rows need
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._descriptor, self._end)
+                return
             self._places[name] = paths, self._end, len(line)
             self._end += len(line)
 
@@ -149,7 +155,11 @@ def _plain(number: Any) -> int | float:
     return int(number) if isinstance(number, Integral) else float(number)
 
 
+_VERSION = f"1, cats-jax {__version__}"
+"""The format of a line and the version whose rules made its content."""
+
 _RULES = {
+    "version": one_of(_VERSION),
     **dict.fromkeys(("pool", "question", "content"), TEXT),
     "prm": optional(TEXT),
     "paths": COUNT,

@@ -63,7 +63,9 @@ def _rescored(config: Mapping[str, Any]) -> dict[str, Any] | None:
     names_prm = change.get("prm") is not None and config["prms"] == [change["prm"]]
     graded_so = change.get("grader") == recorded_grader(config)
     others = change.get("path_score") or change.get("vote")
-    return None if names_prm and graded_so and not others else dict(change)
+    if names_prm and graded_so and not others:
+        return None
+    return {name: change.get(name) for name in ("path_score", "vote", "prm", "grader")}
 
 
 def _merged(family: Sequence[Run]) -> Run:

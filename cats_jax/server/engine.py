@@ -174,6 +174,7 @@ class Engine:
     # The engine's thread.
 
     def _run(self) -> None:
+        reason = unavailable("draining", "this server has shut down before the search ended")
         try:
             keep_compiled_programs()
             while self._take():
@@ -184,12 +185,14 @@ class Engine:
                         del self._batches[batch]
                     self._tell_progress(each)
         except Exception as error:  # of any model: clients wait for an answer
-            _LOG.exception("a search broke the models")
             with self._changed:
-                self._state = "failed"
-            reason = unavailable("failed", f"a model of this server has failed: {_short(error)}")
-        else:
-            reason = unavailable("draining", "this server has shut down before the search ended")
+                is_stopped = self._state == "stopped"  # its calls may have been abandoned
+                self._state = "stopped" if is_stopped else "failed"
+            if not is_stopped:
+                _LOG.exception("a search broke the models")
+                reason = unavailable(
+                    "failed", f"a model of this server has failed: {_short(error)}"
+                )
         for each in self._batches.values():
             each.searches.close()
         for ticket in list(self._tickets.values()):

@@ -138,6 +138,18 @@ def test_failed_rows_have_the_name_of_the_new_prm(tmp_path, run):
     assert len(merged.rows) == 2 * len(rows)
 
 
+def test_runs_that_were_rescored_alike_share_one_table(tmp_path, run):
+    first, second = (
+        rescore(run, tmp_path / name, Change(vote="weighted"), BoxedIntegerGrader()).run
+        for name in ("first", "second")
+    )
+    fewer = dataclasses.replace(second, rows=second.rows[:3])
+    change = {**second.manifest["config"]["rescored"], "from": "other", "rows": 3}
+    config = {**second.manifest["config"], "rescored": change}
+    fewer = dataclasses.replace(fewer, manifest={**second.manifest, "config": config})
+    assert len(merge_runs([first, fewer])) == 1
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_a_rescoring_that_changed_more_or_does_not_name_its_prm_stays_apart(tmp_path, run, older):
     scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))

@@ -124,10 +124,11 @@ def _one(**changes):
     return {**value, **changes}
 
 
-def _line(*values, name=_NAME, paths=1, content=None):
+def _line(*values, name=_NAME, paths=1, content=None, version="1, cats-jax 0.1.0"):
     if content is None:
         content = gzip.compress("".join(json.dumps(value) + "\n" for value in values).encode())
-    head = {**name._asdict(), "paths": paths, "content": base64.b64encode(content).decode()}
+    text = base64.b64encode(content).decode()
+    head = {**name._asdict(), "paths": paths, "version": version, "content": text}
     return json.dumps(head).encode() + b"\n"
 
 
@@ -219,11 +220,18 @@ def test_a_wrong_score_counts_as_absent(tmp_path):
     assert _load(PathsFile(path), decode=scores_from_json) is not None
 
 
-def test_a_later_line_replaces_an_earlier_one(tmp_path):
+def test_a_later_line_replaces_an_earlier_one_unless_it_has_fewer_paths(tmp_path):
     path = tmp_path / "paths.jsonl"
-    path.write_bytes(_line(_one()) + _line(_one(text="8"), paths=2))
+    first, later, fewer = _line(_one()), _line(_one(text="8"), paths=2), _line(_one(text="9"))
+    path.write_bytes(first + later + fewer)
     known, paths = _load(PathsFile(path))
     assert (paths, *(each.sample.step.text for each in known.values())) == (2, "8")
+
+
+def test_lines_of_another_version_count_as_absent(tmp_path):
+    path = tmp_path / "paths.jsonl"
+    path.write_bytes(_line(_one(), version="1, cats-jax 0.0.9"))
+    assert _load(PathsFile(path)) is None
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
@@ -235,7 +243,7 @@ def test_a_link_is_refused(tmp_path, link):
 
 
 def test_on_a_full_disk_nothing_is_stored(tmp_path, monkeypatch):
-    """A line of which a part was written is overwritten by the next one."""
+    """A line of which a part was written takes no room, and the next one is written."""
     path = tmp_path / "paths.jsonl"
     path.write_bytes(_line(_one()))
     file = PathsFile(path)
@@ -249,8 +257,10 @@ def test_on_a_full_disk_nothing_is_stored(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "pwrite", full)
     other = _NAME._replace(question="other")
+    size = path.stat().st_size
     file.save(other, 1, samples_to_json(known))
     assert _load(file, name=other) is None
+    assert path.stat().st_size == size
     monkeypatch.setattr(os, "pwrite", write)
     file.save(other, 1, samples_to_json(known))
     for each in (file, PathsFile(path)):
