@@ -68,9 +68,11 @@ class PrmSparsity(NamedTuple):
 
     Attributes:
         parameters: their number, printed in billions to three digits.
-        total_sparsity: share of all parameters with "values smaller than 1e-4", in [0, 1].
+        total_sparsity: share of all parameters with "values smaller than 1e-4", in [0, 1]; we read
+            the values as magnitudes.
         last_layer_sparsity: the same share in the output layer.
-        test_error: cross-entropy of step scores on the test set of PRM800K, presumably in nats.
+        test_error: cross-entropy of step scores on the test set of PRM800K; the unit is not
+            printed, we assume nats.
     """
 
     prm: str
@@ -211,7 +213,10 @@ DISCOUNT_ABLATION = (
     DiscountAblation(0.99, 84.60),
     DiscountAblation(1.0, 84.56),
 )
-"""Discounts (`tab:gamma-ablation`, appendix H.2); the paper names gamma = .9 nowhere else."""
+"""Discounts.
+
+Table `tab:gamma-ablation` (appendix H.2). The paper names gamma = .9 nowhere else.
+"""
 
 
 HUB_IDS: Mapping[str, str] = MappingProxyType(
