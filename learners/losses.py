@@ -20,8 +20,9 @@ def td_error(
 ) -> Float[Array, "*B"]:
     """delta = r + gamma V(s') - V(s) (the paper, eq. 10; Sutton & Barto 2018, eq. 6.5).
 
-    No gradient flows into the target r + gamma V(s'), which the paper does not state (section 5.2).
-    With one, V converges to other values (Sutton & Barto 2018, section 11.5, A-split example).
+    No gradient flows into the target r + gamma V(s'). The paper takes the gradient of delta**2 / 2
+    with respect to xi (section 5.2) and names no stopped gradient. A gradient of the target, too,
+    makes V converge to other values (Sutton & Barto 2018, section 11.5, the A-split example).
     """
     chex.assert_equal_shape([r_t, discount_t, v_tm1, v_t])
     target = r_t + discount_t * v_t

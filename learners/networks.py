@@ -40,7 +40,8 @@ def make_actor(
 
     Args:
         num_actions: A, number of entries of the action table.
-        hidden: widths of the hidden layers; default: our reading of "two-layer" in section 6.1.
+        hidden: widths of the hidden layers. The default is our reading of "two-layer" in section
+            6.1: two hidden layers; the paper leaves open whether the output layer is counted.
         num_features: F, number of features of a node.
     """
     return _make_mlp((num_features, *hidden, num_actions), output_scale=0.01, squeeze=False)

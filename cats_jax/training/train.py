@@ -43,7 +43,7 @@ _PARTS = 10
 
 CONFIGS = {
     "cats": learners.CATS,
-    # Ranking and features use P(step right) for scores; see docs/results/ablations.md.
+    # Ours: ranking and features use P(step right) for scores; see docs/results/ablations.md.
     "calibrated": dataclasses.replace(
         learners.CATS,
         cats=dataclasses.replace(learners.CATS.cats, calibrated=True, path_score="product"),
