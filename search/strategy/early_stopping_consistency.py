@@ -5,9 +5,9 @@ arXiv:2401.10480, and the authors' code (Yiwei98/ESC). The window that agrees gi
 in that code; without one, all N paths vote.
 
 Three things differ from the code. A window agrees only if each of its paths has an answer; in the
-code, paths without an answer agree with each other. If `window` does not divide N, the last window
-is smaller; the code leaves it out. Windows are sampled in turn, as in the paper; the code samples
-all paths beforehand.
+code, paths without an answer agree with each other. If `window` does not divide N, the last paths
+are fewer than a window; they only vote, and the code leaves them out. Windows are sampled in turn,
+as in the paper; the code samples all paths beforehand.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _size(state: SearchState, window: int) -> Int[Array, ""]:
 
 
 def _agrees(state: SearchState, window: int) -> Bool[Array, ""]:
-    """Whether the window has ended with equal answers of all its paths."""
+    """Whether a full window has ended with equal answers of all its paths."""
     finished, pool = state.finished, state.pool
     rows = jnp.arange(finished.valid.shape[0], dtype=jnp.int32)
     earlier = rows < state.memory.before
@@ -106,5 +106,6 @@ def _agrees(state: SearchState, window: int) -> Bool[Array, ""]:
     answers = jnp.concatenate([finished.answer, pool.answer])
     lowest = jnp.min(answers, initial=jnp.iinfo(jnp.int32).max, where=ours)
     highest = jnp.max(answers, initial=-1, where=ours)
-    whole = jnp.sum(ours, dtype=jnp.int32) == _size(state, window)
+    # The last paths of a search may be fewer, and a single path always agrees with itself.
+    whole = jnp.sum(ours, dtype=jnp.int32) == window
     return ~jnp.any(growing(state)) & whole & (lowest == highest) & (lowest >= 0)

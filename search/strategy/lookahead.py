@@ -4,7 +4,8 @@ Snell, Lee, Xu, Kumar: "Scaling LLM Test-Time Compute Optimally can be More Effe
 Model Parameters" (2024), arXiv:2408.03314; `lookahead` of huggingface/search-and-learn at 6f81cac.
 Each candidate is continued by k steps at temperature 0, or until its answer ends. The PRM's score
 at the end of this rollout replaces the candidate's score. The rollouts are not kept, but count as
-candidates: N candidates cost up to N * (k + 1).
+candidates: C candidates cost up to C * (k + 1). N bounds this cost, as it does in Snell et al., so
+that a reasoning step samples C = max(1, N // (k + 1)) candidates.
 
 The candidates wait in the strategy's memory while the frontier rolls them out. A step of the beam
 therefore takes up to k + 1 steps of the loop, and the frontier holds up to N paths.
@@ -14,6 +15,7 @@ What differs from the publications:
 - The PRM scores the candidate, too. A candidate keeps this score if it ends its answer, if it is at
   the largest depth, if its rollout is invalid, or if the budget has no rollout for it.
 - Finished paths take places of the beam, as in `beam`.
+- A single candidate (C = 1) needs no comparison, and gets no rollout.
 - Only the DVTS of search-and-learn scores rollouts; its beam search samples and ignores them.
 """
 
@@ -47,15 +49,14 @@ def lookahead(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Beam search of width max(1, N // expansion) that looks `lookahead` steps ahead.
+    """Beam search of width W = max(1, C // expansion) that looks `lookahead` steps ahead.
 
-    `Strategy.width` is N, the most candidates that are rolled out together. With a smaller width
-    the best candidates by their own scores are rolled out, and the beam is smaller. The usual
-    budget, N * max_depth, is enough for max_depth / (k + 1) steps of the beam.
+    `Strategy.width` is C, the most candidates that are rolled out together. With a smaller width
+    the best candidates by their own scores are rolled out, and the beam is smaller.
 
     Args:
         lookahead: k, steps of a rollout, at least 0; 0 is beam search.
-        expansion: M, at least 1; N children at the root, then N // (N // M) per path.
+        expansion: M, at least 1; C children at the root, then C // W per path.
         path_score: path score that ranks paths; its newest step score is that of the rollout.
         vote: how the finished paths give the answer.
         sampling: sampling parameters of the candidates; rollouts have temperature 0.
@@ -69,11 +70,11 @@ def lookahead(
         usual = beam(expansion=expansion, path_score=path_score, vote=vote, sampling=sampling)
         return dataclasses.replace(usual, name="lookahead")
     aggregated, greedy = aggregation(path_score), Sampling(temperature=0.0)
-    share = share_of_candidates(expansion)
+    share, sampled = share_of_candidates(expansion), share_of_candidates(lookahead + 1)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Waiting]:
         del params, key
-        left, total = state.memory.steps_left, state.num_candidates
+        left, total = state.memory.steps_left, sampled(state.num_candidates)
         each = jnp.where(state.step == 0, total, total // share(total))
         at_end = state.frontier.depth >= state.max_depth - 1
         rolls = request(state, 1, greedy, scored=(left == 1) | at_end, score_ends=True)
@@ -82,9 +83,10 @@ def lookahead(
     return Strategy(
         name="lookahead",
         plan=plan,
+        width=sampled,
         sampling=tuple(dict.fromkeys((sampling, greedy))),
         aggregation=aggregated,
-        keep=_make_keep(lookahead, share, aggregated),
+        keep=_make_keep(lookahead, share, sampled, aggregated),
         answer=answer_rule(vote),
         init_memory=_nothing_waits,
         num_steps=lambda num_candidates, max_depth: max_depth * (lookahead + 1),
@@ -93,10 +95,14 @@ def lookahead(
 
 
 def _make_keep(
-    lookahead: int, beam_width: Callable[[Any], Any], aggregated: Aggregation
+    lookahead: int,
+    beam_width: Callable[[Any], Any],
+    sampled: Callable[[Any], Any],
+    aggregated: Aggregation,
 ) -> Callable[[SearchState], tuple[Paths, Bool[Array, " N"], Waiting]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Waiting]:
         pool, memory = state.pool, state.memory
+        total = sampled(state.num_candidates)
         left, rolling = memory.steps_left, memory.steps_left > 0
         at_end = pool.done | (pool.depth >= state.max_depth)
         rows = jnp.arange(pool.valid.shape[0], dtype=jnp.int32)
@@ -104,11 +110,11 @@ def _make_keep(
         is_scored = rolling & pool.valid & (at_end | (left == 1))
         candidates = select(rolling, _rescored(memory.candidates, pool, row, is_scored), pool)
 
-        next_left = jnp.where(rolling, left - 1, lookahead)
+        next_left = jnp.where(rolling, left - 1, jnp.where(total > 1, lookahead, 0))
         free = state.width - count(state.finished)
         rolls = prune(path_keys(pool, aggregated), pool.valid & ~at_end & (next_left > 0), free)
         decides = ~jnp.any(rolls) | (state.spent >= state.budget)
-        places = jnp.minimum(beam_width(state.num_candidates), state.width)
+        places = jnp.minimum(beam_width(total), state.width)
         places -= count(state.finished)
         best = prune(path_keys(candidates, aggregated), candidates.valid, places)
         slot_row, is_slot = pack(rolls, memory.row_of_slot.shape[0])

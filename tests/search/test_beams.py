@@ -155,7 +155,10 @@ def step_beam(tree, b1, b2):
 
 
 def look_ahead(tree, n, beam_width, k):
-    """Each candidate has the score of the end of its rollout; the best take the free places."""
+    """Each candidate has the score of the end of its rollout; the best take the free places.
+
+    `n` candidates in each step, and their rollouts.
+    """
     beams, finished, kept = [()], [], []
     while beams:
         each = n if beams == [()] else n // beam_width
@@ -229,7 +232,8 @@ def test_look_ahead_search_is_the_published_one(seed, p_done):
     tree = Tree(seed, texts=99, p_done=p_done)
     beams, finished, answer, spent, _ = played("lookahead", tree, 16)
     published = Tree(seed, texts=99, p_done=p_done)
-    kept, finals, best = look_ahead(published, 16, 4, 2)
+    # A step of 5 candidates costs 5 * (1 + 2), at most N = 16.
+    kept, finals, best = look_ahead(published, 5, 2, 2)
     depths = [len(beam[0]) if beam else 0 for beam in kept]
     # Of the loop's steps, those that end with the beam of the literal search, in its order.
     rest = iter(beams)
@@ -238,19 +242,31 @@ def test_look_ahead_search_is_the_published_one(seed, p_done):
     assert answer == best
     assert spent == tree.sampled == published.sampled
     if p_done == 0.0:  # the rollouts of the last two steps are shorter
-        assert spent == 16 * (3 + 3 + 3 + 2 + 1)
+        assert spent == 5 * 3 + 4 * (3 + 3 + 2 + 1)
 
 
-@pytest.mark.parametrize("budget", [20, 33, 49, 60])
+@pytest.mark.parametrize("budget", [7, 18, 29, 40])
 def test_a_spent_budget_leaves_no_rollout_behind(budget):
     tree = Tree(1, texts=99, p_done=0.3)
     beams, finished, _, spent, _ = played("lookahead", tree, 16, budget)
     assert spent <= budget
-    assert len(beams[-1]) + len(finished) <= 4
+    assert len(beams[-1]) + len(finished) <= 2
     for node in finished:  # sampled, never greedy
         for depth in range(DEPTH):
             greedy = Tree(1, texts=99).child(node[:depth], -1)
             assert node[: depth + 1] != greedy or depth >= len(node)
+
+
+@pytest.mark.parametrize("num_candidates", [1, 4, 16])
+def test_look_ahead_search_answers_within_the_usual_budget(num_candidates):
+    for seed in range(4):
+        tree, usual = Tree(seed, texts=99), num_candidates * DEPTH
+        beams, finished, _, spent, _ = played("lookahead", tree, num_candidates, usual)
+        assert finished
+        assert all(len(node) == DEPTH for node in finished)
+        assert spent <= usual
+        if num_candidates < 6:  # one candidate in a step is not rolled out
+            assert spent == DEPTH
 
 
 def test_without_look_ahead_it_is_beam_search():

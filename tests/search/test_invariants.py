@@ -242,13 +242,10 @@ class TestDegenerate:
         assert script.programs(name).answer(final) == -1
 
     def test_one_candidate(self, name):
-        steps, rolled = script.DEPTH_CAPACITY, 0
-        _, rules = script.STRATEGIES[name]
-        if rules.lookahead:  # two steps ahead, three times; one step, once; and none at the end
-            rolled = 3 * 2 + 1
-        case = Case(num_candidates=1, p_invalid=0.0, p_done=0.0, budget=steps + rolled)
+        steps = script.DEPTH_CAPACITY
+        case = Case(num_candidates=1, p_invalid=0.0, p_done=0.0, budget=steps)
         final, records = run(name, case)
-        assert final.spent == steps + rolled == final.step
+        assert final.spent == steps == final.step
         assert final.finished.valid.sum() == 1
         assert final.finished.depth[0] == steps
         assert (records.output.num_samples.sum(axis=1) <= 1).all()

@@ -113,6 +113,27 @@ def test_the_window_that_agrees_answers_against_more_votes():
         assert int(search.answer((), kept, strategy=strategy)) == row
 
 
+def test_paths_that_are_fewer_than_a_window_only_vote():
+    """N = 5 and windows of two: 7 and 8, 7 and 9, then 5 alone, which agrees with itself."""
+    strategy = search.methods.early_stopping_consistency(window=2)
+    state = search.init(jnp.int32(0), strategy=strategy, num_candidates=5, max_depth=3, capacity=8)
+    rows = jnp.arange(8)
+    finished = state.finished.replace(
+        valid=rows < 4,
+        answer=jnp.zeros(8, jnp.int32).at[:4].set(jnp.asarray([7, 8, 7, 9])),
+        weight=(rows < 4).astype(jnp.float32),
+    )
+    pool = state.pool.replace(
+        valid=rows < 1, done=rows < 1, depth=(rows < 1).astype(jnp.int32), answer=rows + 5
+    )
+    memory = state.memory.replace(begun=jnp.int32(5), before=jnp.int32(4))
+    state = state.replace(memory=memory, finished=finished, pool=pool)
+    assert strategy.keep_finished is not None
+    assert strategy.keep_finished(state).weight[:4].tolist() == [1.0] * 4
+    voted = state.replace(finished=strategy.keep_finished(state))
+    assert int(search.answer((), voted, strategy=strategy)) == 0
+
+
 @pytest.mark.parametrize(
     ("memory_tokens", "ended", "stay", "ranked"),
     [

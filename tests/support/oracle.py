@@ -130,9 +130,15 @@ class Rules:
     def width(self, num_candidates: int) -> int:
         if self.kind == "greedy":
             return 1
-        if self.kind in _WIDE or self.in_turn or self.kind == "lookahead":
+        if self.kind in _WIDE or self.in_turn:
             return num_candidates
+        if self.kind == "lookahead":
+            return self.rolled_out(num_candidates)
         return self.beam_width(num_candidates)
+
+    def rolled_out(self, num_candidates: int) -> int:
+        """Candidates of a step of look-ahead search; a rollout costs as much as they do."""
+        return max(1, num_candidates // (1 + self.lookahead))
 
     def beam_width(self, num_candidates: int) -> int:
         return max(1, num_candidates // self.expansion)
@@ -534,8 +540,9 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if (rules.kind == "vg_search" and not _verifies(rules, state)) or state["steps_left"] > 0:
         return [1] * slots
     if rules.kind == "lookahead":
-        each = candidates // rules.beam_width(candidates)
-        return [candidates if state["step"] == 0 else each] * slots
+        total = rules.rolled_out(candidates)
+        each = total // rules.beam_width(total)
+        return [total if state["step"] == 0 else each] * slots
     if rules.kind in ("beam", "dvts", "vg_search"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
@@ -926,10 +933,9 @@ def _window(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]], 
     grows, ends = _rows(state, done=False), _rows(state, done=True)
     if grows:
         return state["pool"], grows + ends
-    of_window = (state["begun"] - 1) % rules.window + 1
     window = state["finished"][state["before"] :] + [state["pool"][row] for row in ends]
     answers = {path["answer"] for path in window}
-    if len(window) == of_window and len(answers) == 1 and answers != {-1}:
+    if len(window) == rules.window and len(answers) == 1 and answers != {-1}:
         for row in range(state["before"]):  # the window alone gives the answer
             state["finished"][row] = {**state["finished"][row], "weight": 0.0}
         return state["pool"], ends
@@ -1084,8 +1090,10 @@ def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[in
     """The rollouts that go on, or the candidates that are kept."""
     pool, free = state["pool"], state["width"] - len(state["finished"])
     ends = [path is None or path["done"] or path["depth"] >= state["max_depth"] for path in pool]
+    total = rules.rolled_out(state["num_candidates"])
     if state["steps_left"] == 0:
-        left, candidates, owner = rules.lookahead, list(pool), list(range(len(pool)))
+        left = rules.lookahead if total > 1 else 0
+        candidates, owner = list(pool), list(range(len(pool)))
     else:
         left, candidates = state["steps_left"] - 1, list(state["waiting"])
         owner = [-1 if path is None else state["row_of_slot"][path["parent"]] for path in pool]
@@ -1101,7 +1109,7 @@ def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[in
         state["row_of_slot"] = [owner[row] for row in rolls]
         return pool, rolls
     state["waiting"], state["row_of_slot"], state["steps_left"] = [], [], 0
-    places = min(rules.beam_width(state["num_candidates"]), state["width"])
+    places = min(rules.beam_width(total), state["width"])
     valid = [row for row, path in enumerate(candidates) if path is not None]
     return candidates, _best_first(rules, valid, candidates)[: places - len(state["finished"])]
 

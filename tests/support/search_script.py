@@ -407,8 +407,8 @@ EXACT: dict[str, tuple[search.Strategy, oracle.Rules]] = {
     ),
     "vg_search": (search.methods.vg_search(), oracle.Rules("vg_search", "last", granularity=2)),
     "lookahead": (
-        search.methods.lookahead(lookahead=2),
-        oracle.Rules("lookahead", "last", lookahead=2),
+        search.methods.lookahead(lookahead=2, expansion=2),
+        oracle.Rules("lookahead", "last", lookahead=2, expansion=2),
     ),
     "particle_filtering": (
         search.methods.particle_filtering(),

@@ -59,10 +59,12 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
     methods = load_groups(rows, "weak", ["methods"])
     if methods:
         tables += method_tables("methods-weak", methods)
-        with drawing():
-            title = f"Methods: policy weak, PRM exact, {len(methods[0].by_question())} questions"
-            figure = draw_methods(methods, "exact", title)
-            written.append(save_figure(figure, figures / "methods-weak.png"))
+        count = len(methods[0].by_question())
+        for prm in sorted({group.prm for group in methods if group.prm is not None}):
+            with drawing():
+                title = f"Methods: policy weak, PRM {prm}, {count} questions"
+                figure = draw_methods(methods, prm, title)
+                written.append(save_figure(figure, figures / f"methods-weak-{prm}.png"))
     for table in (*tables, *compared.values(), verdict_table("verdicts", compared)):
         if table.lines:
             path = results / "tables" / f"{table.name}.md"
