@@ -34,7 +34,7 @@ from ..protocols import (
     TokenUsage,
     shared_seconds,
 )
-from .prm.answer_steps import count_answer_tokens, score_answer_steps
+from .prm.answer_steps import AnswerStepScorer
 from .prm.format import PRMFormat
 from .prm.judge_text import judge_text
 from .prm.newest_steps import broken, check_steps
@@ -54,7 +54,7 @@ class _Judged:
     seconds: float = 0.0
 
 
-class JudgeScorer:
+class JudgeScorer(AnswerStepScorer):
     """`StepScorer` whose scores are the verdicts in a language model's critiques.
 
     A score is a function of the texts of the question and the steps, from which seeds derive. Each
@@ -65,7 +65,10 @@ class JudgeScorer:
     step counts once.
 
     A critique without a verdict, such as one that is cut at `max_tokens` or at the end of the
-    context, has the lowest score, 0, so that no text can gain by confusing the judge.
+    context, has the lowest score, 0, so that no text can gain by confusing the judge. A call of
+    `score` is one call of the writer. It raises ScorerContractError if the writer broke its own
+    contract, and RunStoppedError if none of the first critiques had a verdict. `count_tokens` is
+    the largest number of tokens of a path as the judge reads it: one for each byte.
 
     Args:
         judge: format with the layout "judge" and a `Verdict`.
@@ -88,6 +91,7 @@ class JudgeScorer:
                 f"PRM format {judge.name!r} does not ask the model for a verdict: take one whose "
                 "read_out has the key verdict or pattern, such as judge-critique"
             )
+        super().__init__(thoughts=judge.thoughts)
         self._judge, self._verdict, self._writer = judge, judge.read_out, writer
         self.name = writer.name
         self.num_parameters = writer.num_parameters
@@ -121,39 +125,13 @@ class JudgeScorer:
         if not paths:
             self._paid.pop(question, None)
 
-    def count_tokens(self, question: Question, path: Path) -> int:
-        """Largest number of tokens of a path as the judge reads it: one for each byte.
-
-        Raises:
-            ScorerContractError: a path without steps, a blank step, or a path longer than the
-                model's context.
-        """
-        if self._judge.thoughts:
-            return self._most_tokens(question, path)
-        return count_answer_tokens(self._most_tokens, question, path)
-
-    def _most_tokens(self, question: Question, path: Path) -> int:
+    def _count_tokens(self, question: Question, path: Path) -> int:
         check_steps(question, path, self.name)
         asked = self._asked(question, path)
         if not self._fits(asked):
             reason = "the context has no room for the path"
             broken(question, len(path) - 1, reason, self.name, PathTooLongError)
         return len(asked.text.encode())
-
-    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
-        """Scores the last step of each path in one call of the writer; see `StepScorer.score`.
-
-        Raises:
-            ValueError: not one question per path.
-            ScorerContractError: a path without steps, or a blank step (before any work), or the
-                writer broke its own contract.
-            RunStoppedError: none of the first critiques had a verdict.
-        """
-        if len(questions) != len(paths):
-            raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
-        if self._judge.thoughts:
-            return self._score(questions, paths)
-        return score_answer_steps(self._score, questions, paths)
 
     def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         asked = []

@@ -19,7 +19,7 @@ import torch
 
 from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
-from ..prm.answer_steps import answer_steps, count_answer_tokens, score_answer_steps
+from ..prm.answer_steps import AnswerStepScorer, answer_steps
 from ..prm.format import PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
@@ -29,10 +29,17 @@ from .prm import RewardModel
 from .token_budget import TokenBudget
 
 
-class HuggingFaceScorer:
+class HuggingFaceScorer(AnswerStepScorer):
     """`StepScorer` for a PRM in a local folder.
 
     On the CPU in float32 a score is a function of its question and path alone, bit for bit.
+
+    A path longer than the model's context has the score None and costs nothing.
+    `usage[i].computed` counts the tokens that went through the model for path i. A token that an
+    earlier path of the call shares, or that an earlier call computed and `keep_only` has kept,
+    counts as cached, even if it is computed again. `score` raises ScorerContractError for a score
+    that is not a number in [0, 1], and RunStoppedError for a path that does not fit the cache, or a
+    row that does not fit the device's memory.
 
     Args:
         path: model folder (config, tokenizer, safetensors).
@@ -61,6 +68,7 @@ class HuggingFaceScorer:
         num_threads: int | None = None,
         adapter: str | pathlib.Path | None = None,
     ):
+        super().__init__(thoughts=prm_format.thoughts)
         self._model = RewardModel(
             path,
             prm_format,
@@ -77,7 +85,6 @@ class HuggingFaceScorer:
         self._model.load_weights()
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
-        self._reads_thoughts = prm_format.thoughts
         self.num_parameters = self._model.num_parameters
         self._cache = self._model.new_cache()
         self.recomputed = 0
@@ -89,40 +96,8 @@ class HuggingFaceScorer:
         keys = [encode(question.text, each)[1:] if each else [] for each in texts]
         self._cache.keep_only(question, keys)
 
-    def count_tokens(self, question: Question, path: Path) -> int:
-        """Number of tokens of a path as the model reads it, prompt included.
-
-        Raises:
-            ScorerContractError: a path without steps, a blank step, or a path longer than the
-                model's context.
-        """
-        if self._reads_thoughts:
-            return self._count(question, path)
-        return count_answer_tokens(self._count, question, path)
-
-    def _count(self, question: Question, path: Path) -> int:
+    def _count_tokens(self, question: Question, path: Path) -> int:
         return sum(map(len, self._chunks(question, path)))
-
-    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
-        """Scores the last step of each path; see `StepScorer.score`.
-
-        A path longer than the model's context has the score None and costs nothing.
-        `usage[i].computed` counts the tokens that went through the model for path i. A token that
-        an earlier path of the call shares, or that an earlier call computed and `keep_only` has
-        kept, counts as cached, even if it is computed again.
-
-        Raises:
-            ValueError: not one question per path.
-            ScorerContractError: a path without steps, a blank step (both before any work), or a
-                score that is not a number in [0, 1].
-            RunStoppedError: a path that does not fit the cache, or a row that does not fit the
-                device's memory.
-        """
-        if len(questions) != len(paths):
-            raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
-        if self._reads_thoughts:
-            return self._score(questions, paths)
-        return score_answer_steps(self._score, questions, paths)
 
     def _read(self, path: Path) -> Path:
         return path if self._reads_thoughts else answer_steps(path)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -68,35 +69,64 @@ def _places(path: Path, step: int | None) -> list[int]:
     return [] if step is None else read[step : step + 1]
 
 
-def count_answer_tokens(
-    count: Callable[[Question, Path], int], question: Question, path: Path
-) -> int:
-    """`count_tokens` by a PRM that reads the steps of `answer_steps`, if a path has any."""
-    with counted_as_given([question], [path]):
-        return count(question, answer_steps(path)[0] or path)
+class AnswerStepScorer(abc.ABC):
+    """A `StepScorer` that reads the steps of `answer_steps`; other steps are free.
 
+    Args:
+        thoughts: whether the PRM reads the thoughts in a path's steps, too.
+    """
 
-def score_answer_steps(
-    score: Callable[[Sequence[Question], Sequence[Path]], Scoring],
-    questions: Sequence[Question],
-    paths: Sequence[Path],
-) -> Scoring:
-    """`StepScorer.score` by a PRM that reads the steps of `answer_steps`; other steps are free."""
-    read = [answer_steps(path) for path in paths]
-    asked = [i for i, (_, fixed) in enumerate(read) if not fixed or fixed[-1] is None]
-    with counted_as_given(questions, paths):
-        scoring = score([questions[i] for i in asked], [read[i][0] for i in asked])
-    if len(asked) == len(paths):
-        return scoring
-    scores = [fixed[-1] if fixed else None for _, fixed in read]
-    usage, seconds = [TokenUsage()] * len(paths), [0.0] * len(paths)
-    for place, i in enumerate(asked):
-        scores[i], usage[i] = scoring.scores[place], scoring.usage[place]
-        if scoring.seconds is not None:
-            seconds[i] = scoring.seconds[place]
-    return Scoring(
-        scores, usage, scoring.inside_seconds, None if scoring.seconds is None else seconds
-    )
+    def __init__(self, *, thoughts: bool):
+        self._reads_thoughts = thoughts
+
+    def count_tokens(self, question: Question, path: Path) -> int:
+        """Number of tokens of a path as the model reads it, prompt included.
+
+        Raises:
+            ScorerContractError: a path without steps, a blank step, or a path longer than the
+                model's context.
+        """
+        if self._reads_thoughts:
+            return self._count_tokens(question, path)
+        with counted_as_given([question], [path]):
+            return self._count_tokens(question, answer_steps(path)[0] or path)
+
+    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """Scores the last step of each path; see `StepScorer.score`, and the class for usage.
+
+        Raises:
+            ValueError: not one question per path.
+            ScorerContractError: a path without steps, or a blank step, both before any work; or see
+                the class.
+            RunStoppedError: see the class.
+        """
+        if len(questions) != len(paths):
+            raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
+        if self._reads_thoughts:
+            return self._score(questions, paths)
+        read = [answer_steps(path) for path in paths]
+        asked = [i for i, (_, fixed) in enumerate(read) if not fixed or fixed[-1] is None]
+        with counted_as_given(questions, paths):
+            scoring = self._score([questions[i] for i in asked], [read[i][0] for i in asked])
+        if len(asked) == len(paths):
+            return scoring
+        scores = [fixed[-1] if fixed else None for _, fixed in read]
+        usage, seconds = [TokenUsage()] * len(paths), [0.0] * len(paths)
+        for place, i in enumerate(asked):
+            scores[i], usage[i] = scoring.scores[place], scoring.usage[place]
+            if scoring.seconds is not None:
+                seconds[i] = scoring.seconds[place]
+        return Scoring(
+            scores, usage, scoring.inside_seconds, None if scoring.seconds is None else seconds
+        )
+
+    @abc.abstractmethod
+    def _count_tokens(self, question: Question, path: Path) -> int:
+        """`count_tokens` of a path whose steps are all read."""
+
+    @abc.abstractmethod
+    def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
+        """`score` of paths whose steps are all read."""
 
 
 def score_whole_answers(

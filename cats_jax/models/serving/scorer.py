@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ...errors import PathTooLongError
 from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage, total_usage
 from ..huggingface.prm import RewardModel
-from ..prm.answer_steps import count_answer_tokens, score_answer_steps, score_whole_answers
+from ..prm.answer_steps import AnswerStepScorer, score_whole_answers
 from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import broken, checked_chunks
 from ..prm.sparsity import checkpoint_sparsity
@@ -26,10 +26,16 @@ from .shared_time import SharedTime
 from .token_engine import Classifier
 
 
-class EngineScorer:
+class EngineScorer(AnswerStepScorer):
     """`StepScorer` on a serving engine.
 
     In float32 a score differs from that of `HuggingFaceScorer` by about 1e-5 at most.
+
+    A call of `score` is one call of the engine, in which equal paths are one request. A path longer
+    than the context has the score None and costs nothing. `usage[i].cached` counts the tokens that
+    the engine reports as cached (0 if it reports none), or all tokens of a path that equals an
+    earlier one of the call. `inside_seconds` is the time of the call to the engine, with scheduling
+    and transfer. `score` raises ScorerContractError for a score that is not a number in [0, 1].
 
     Args:
         path: model folder: configuration, tokenizer, safetensors (read here for the sparsity).
@@ -52,6 +58,7 @@ class EngineScorer:
         *,
         max_model_len: int | None = None,
     ):
+        super().__init__(thoughts=prm_format.thoughts)
         # Tokenizer, format and configuration only: the weights are the engine's.
         self._model = RewardModel(path, prm_format, device="cpu", dtype="float32", num_threads=1)
         self._model.limit_context(max_model_len)
@@ -63,7 +70,6 @@ class EngineScorer:
         self.sparsity_last_layer = sparsity.last_layer
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
-        self._reads_thoughts = prm_format.thoughts
         self._apart = prm_format.layout == "judge"
         self.num_parameters = sum(
             math.prod(tensor.shape) for tensor in stored_tensors(path).values()
@@ -80,35 +86,8 @@ class EngineScorer:
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Does nothing: an engine drops the least recently used blocks of its cache by itself."""
 
-    def count_tokens(self, question: Question, path: Path) -> int:
-        """Number of tokens of a path as the model reads it, prompt included.
-
-        Raises:
-            ScorerContractError: a path without steps, a blank step, or a path longer than the
-                context.
-        """
-        if self._reads_thoughts:
-            return len(self._ids(question, path))
-        return count_answer_tokens(lambda *read: len(self._ids(*read)), question, path)
-
-    def score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
-        """Scores the last step of each path in one call; see `StepScorer.score`.
-
-        Equal paths are one request. A path longer than the context has the score None and costs
-        nothing. `usage[i].cached` counts the tokens that the engine reports as cached (0 if it
-        reports none), or all tokens of a path that equals an earlier one of the call.
-        `inside_seconds` is the time of the call to the engine, with scheduling and transfer.
-
-        Raises:
-            ValueError: not one question per path.
-            ScorerContractError: a path without steps, a blank step (both before any work), or a
-                score that is not a number in [0, 1].
-        """
-        if len(questions) != len(paths):
-            raise ValueError(f"{len(questions)} questions for {len(paths)} paths")
-        if self._reads_thoughts:
-            return self._score(questions, paths)
-        return score_answer_steps(self._score, questions, paths)
+    def _count_tokens(self, question: Question, path: Path) -> int:
+        return len(self._ids(question, path))
 
     def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         first: dict[tuple[int, ...], int] = {}
