@@ -19,6 +19,13 @@ from .weights import stored_tensors
 _LANGUAGE_HEAD = "lm_head."
 
 
+def parameter_shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters that transformers makes by a configuration, without their memory."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
 def check_complete(folder: pathlib.Path, config: Any, head: Sequence[str] = ()) -> None:
     """Check that no tensor is missing or has another shape than config.json says.
 
@@ -38,12 +45,8 @@ def check_complete(folder: pathlib.Path, config: Any, head: Sequence[str] = ()) 
         for name, tensor in stored_tensors(folder).items()
         if not name.startswith(own)
     }
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    expected = {
-        name.removeprefix("model."): tuple(parameter.shape)
-        for name, parameter in model.named_parameters()
-    }
+    shapes = parameter_shapes(config)
+    expected = {name.removeprefix("model."): shape for name, shape in shapes.items()}
     for name, shape in expected.items():
         if name in stored and stored[name] != shape:
             raise BadInputError(

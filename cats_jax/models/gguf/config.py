@@ -161,37 +161,3 @@ def _gemma(own: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
         "sliding_window": _whole(own, "attention.sliding_window"),
         "sliding_window_pattern": pattern,
     }
-
-
-def weight_name(name: str, architecture: str) -> str | None:
-    """The name in transformers of a GGUF's tensor; None if unknown, and for `rope_freqs.weight`."""
-    stem, _, suffix = name.rpartition(".")
-    if stem in _TOP:
-        return f"{_TOP[stem]}.{suffix}"
-    block, _, rest = stem.partition(".")
-    number, _, kind = rest.partition(".")
-    layer = _LAYER | (_GEMMA_LAYER if architecture == "gemma3" else {})
-    if block != "blk" or not number.isdecimal() or kind not in layer:
-        return None
-    return f"model.layers.{number}.{layer[kind]}.{suffix}"
-
-
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GEMMA_LAYER = {
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}

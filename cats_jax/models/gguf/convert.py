@@ -7,11 +7,10 @@ dequantised a few rows at a time, so that memory does not grow with the model.
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +20,13 @@ import cats_jax
 
 from ...errors import BadInputError, quoted
 from ...storage.reading import reading
+from ..digests import file_digest
 from ..local_files import check_sizes
 from ..prm.convert import RECORD, Conversion, check_absent, new_folder
-from .config import ARCHITECTURES, model_config, weight_name
+from ..weights import divided, write_index
+from .config import ARCHITECTURES, model_config
 from .header import GGUFModel, GGUFTensor, read_model
 
-_SHARD_BYTES = 5_000_000_000
 _CHUNK_VALUES = 1 << 23
 
 _DTYPES = {"bfloat16": ("BF16", 2), "float32": ("F32", 4)}
@@ -105,7 +105,7 @@ def convert_gguf(
         files = _write(folder, weights, dtype, dequantize, lambda n: progress(n / num_bytes))
         record = {
             "format": 1,
-            "source": {file.name: _digest(file) for file in model.files},
+            "source": {file.name: file_digest(file) for file in model.files},
             "dtype": dtype,
             "cats_jax": cats_jax.__version__,
             "left_out": {},
@@ -157,13 +157,14 @@ def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
     if config["num_hidden_layers"] * _LEAST_TENSORS > len(model.tensors):
         raise ValueError(f"it lacks tensors of its {config['num_hidden_layers']} layers")
     expected = _expected(config)
+    names = _names(architecture, config["num_hidden_layers"], expected)
     found: list[_Weight] = []
     for name, tensor in model.tensors.items():
         if name == "rope_freqs.weight":  # its scaling is in the configuration
             continue
-        renamed = weight_name(name, architecture)
-        shape = None if renamed is None else expected.pop(renamed, None)
-        if renamed is None or shape is None:
+        renamed = names.get(name, "")
+        shape = expected.pop(renamed, None)
+        if shape is None:
             raise ValueError(f"tensor {quoted(name)} has no place in a model of {architecture}")
         if shape != tensor.shape:
             raise ValueError(f"{quoted(name)} has shape {tensor.shape}, expected {shape}")
@@ -177,19 +178,28 @@ def _weights(model: GGUFModel, config: Mapping[str, Any]) -> list[_Weight]:
     return found
 
 
+def _names(architecture: str, num_layers: int, expected: Iterable[str]) -> dict[str, str]:
+    """The name in transformers of each tensor of a GGUF."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    (kind,) = (kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    known = get_tensor_name_map(kind, num_layers)
+    suffixes = (".weight", ".bias")
+    return {found: name for name in expected if (found := known.get_name(name, suffixes))}
+
+
 def _expected(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the weights of a model that transformers makes, without memory for it."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
+
+    from ..stored_model import parameter_shapes
 
     # transformers changes nested values of what it is given.
     own = copy.deepcopy({key: value for key, value in config.items() if key != "dtype"})
-    made = AutoConfig.for_model(**own)
-    with torch.device("meta"):
-        state = AutoModelForCausalLM.from_config(made, trust_remote_code=False).state_dict()
+    expected = parameter_shapes(AutoConfig.for_model(**own))
     if config["tie_word_embeddings"]:
-        state.pop("lm_head.weight", None)
-    return {name: tuple(tensor.shape) for name, tensor in state.items()}
+        expected.pop("lm_head.weight", None)
+    return expected
 
 
 def _size(weight: _Weight) -> int:
@@ -216,21 +226,12 @@ def _write(
     progress: Callable[[int], None],
 ) -> list[str]:
     code, width = _DTYPES[dtype]
-    shards: list[list[_Weight]] = [[]]
-    size = 0
-    for weight in weights:
-        num_bytes = _size(weight) * width
-        if shards[-1] and size + num_bytes > _SHARD_BYTES:
-            shards.append([])
-            size = 0
-        shards[-1].append(weight)
-        size += num_bytes
-    count = len(shards)
-    names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-    names = names if count > 1 else ["model.safetensors"]
+    named = {weight.name: weight for weight in weights}
+    files = divided({name: _size(weight) * width for name, weight in named.items()})
     written = 0
-    for name, shard in zip(names, shards, strict=True):
-        with (folder / name).open("wb") as stream:
+    for file, names in files.items():
+        shard = [named[name] for name in names]
+        with (folder / file).open("wb") as stream:
             stream.write(_header(shard, code, width))
             for weight in shard:
                 for rows in _rows(weight.source, weight.head, dequantize):
@@ -241,11 +242,8 @@ def _write(
                         )
                     written += stream.write(_encoded(rows + np.float32(weight.shift), dtype))
                     progress(written)
-    if count > 1:
-        places = {w.name: name for name, shard in zip(names, shards, strict=True) for w in shard}
-        index = {"metadata": {"total_size": written}, "weight_map": places}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
-    return names
+    write_index(folder, files, written)
+    return list(files)
 
 
 def _header(shard: list[_Weight], code: str, width: int) -> bytes:
@@ -287,8 +285,3 @@ def _encoded(values: np.ndarray, dtype: str) -> bytes:
     if dtype == "float32":
         return values.astype("<f4").tobytes()
     return torch.from_numpy(values).bfloat16().view(torch.uint16).numpy().tobytes()
-
-
-def _digest(file: pathlib.Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -6,7 +6,6 @@ object, with the key "error" if it failed. The files are mapped into memory, not
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pathlib
 import pickle
@@ -20,8 +19,8 @@ from torch import Tensor
 
 import cats_jax
 
-# The size of one output file, as transformers has it.
-_SHARD_BYTES = 5_000_000_000
+from ..digests import file_digest
+from ..weights import divided, write_index
 
 # What torch and Python need beside the mapped files, and a copy of a tensor that has gaps.
 _SPARE_BYTES = 4_000_000_000
@@ -69,7 +68,7 @@ def convert(source: pathlib.Path, folder: pathlib.Path, names: list[str]) -> dic
         "num_bytes": num_bytes,
         "files": files,
         "left_out": left_out,
-        "source": {name: _digest(source / name) for name in names},
+        "source": {name: file_digest(source / name) for name in names},
         "torch": torch.__version__,
         "cats_jax": cats_jax.__version__,
     }
@@ -148,25 +147,12 @@ def _tied(tensors: dict[str, Tensor], config: pathlib.Path) -> dict[str, str]:
 
 
 def _write(folder: pathlib.Path, tensors: dict[str, Tensor]) -> list[str]:
-    shards: list[dict[str, Tensor]] = [{}]
-    size = 0
-    for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > _SHARD_BYTES:
-            shards.append({})
-            size = 0
-        shards[-1][name] = tensor
-        size += tensor.nbytes
-    count = len(shards)
-    names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-    names = names if count > 1 else ["model.safetensors"]
-    for name, shard in zip(names, shards, strict=True):
-        save_file(_separate(shard), folder / name, metadata={"format": "pt"})
-    if count > 1:
-        places = {key: name for name, shard in zip(names, shards, strict=True) for key in shard}
-        total = sum(tensor.nbytes for tensor in tensors.values())
-        index = {"metadata": {"total_size": total}, "weight_map": places}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
-    return names
+    files = divided({name: tensor.nbytes for name, tensor in tensors.items()})
+    for file, names in files.items():
+        shard = _separate({name: tensors[name] for name in names})
+        save_file(shard, folder / file, metadata={"format": "pt"})
+    write_index(folder, files, sum(tensor.nbytes for tensor in tensors.values()))
+    return list(files)
 
 
 def _separate(shard: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -182,11 +168,6 @@ def _separate(shard: dict[str, Tensor]) -> dict[str, Tensor]:
         found[name] = tensor
         owners.add(storage)
     return found
-
-
-def _digest(file: pathlib.Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 if __name__ == "__main__":
