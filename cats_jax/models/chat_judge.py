@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import BadInputError
-from ..specs.models import PAID_KEYS, PrmSpec
+from ..specs.models import PrmSpec
 from .judge import JudgeScorer
 from .prm.family import AUTO, choose_format
 from .prm.format import JUDGE_CRITIQUE, PRMFormat
@@ -26,11 +26,10 @@ def chat_judge(spec: PrmSpec) -> JudgeScorer:
 
     chosen = chat_judge_format(spec)
     assert isinstance(chosen.read_out, Verdict)
-    settings = {name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")}
-    endpoint = ChatEndpoint(spec.backend, str(spec.served_name), **settings)
     tokens = chosen.read_out.max_tokens
     form = judge_policy_format(chosen)
-    return JudgeScorer(chosen, ChatPolicy(endpoint, format=form, max_answer_tokens=tokens))
+    writer = ChatPolicy(ChatEndpoint.of(spec), format=form, max_answer_tokens=tokens)
+    return JudgeScorer(chosen, writer)
 
 
 def chat_judge_format(spec: PrmSpec) -> PRMFormat:

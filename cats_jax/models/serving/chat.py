@@ -28,7 +28,7 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ...specs.models import PAID_KEYS, PolicySpec
+from ...specs.models import PolicySpec
 from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
 from .chat_endpoint import ChatEndpoint, ChatReply
@@ -344,14 +344,8 @@ def chat_policy(spec: PolicySpec, **server: Any) -> ChatPolicy:
     """
     if not spec.chat:
         raise BadInputError("policy: leave path out and set chat: true, backend and served_name")
-    endpoint = ChatEndpoint(
-        spec.backend,
-        str(spec.served_name),
-        **{name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")},
-        **server,
-    )
     return ChatPolicy(
-        endpoint,
+        ChatEndpoint.of(spec, **server),
         format=spec.format,
         step_separator=spec.step_separator,
         max_step_tokens=spec.max_step_tokens,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 
 from ...errors import BadInputError, quoted
+from ...specs.models import PAID_KEYS, ModelSpec
 from ...storage.durable import append, open_to_append, stopped, truncate, unwritable
 from ...storage.reading import bounded_lines, parse_json, reading
 from .http_engine import RefusedError, Server, TryAgainError, UnfitServerError
@@ -102,6 +103,12 @@ class ChatEndpoint(Server):
         self._payee = _digest([self.url, self.model])
         for reply in () if self._replies is None else self._replies.paid_to(self._payee):
             self._spending.spent += self.cost(reply)
+
+    @classmethod
+    def of(cls, spec: ModelSpec, **server: Any) -> ChatEndpoint:
+        """The endpoint of a recipe's model; `server` are further settings."""
+        settings = {name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")}
+        return cls(spec.backend, str(spec.served_name), **settings, **server)
 
     def cost(self, reply: ChatReply) -> float:
         """What the endpoint charges for a reply, in the unit of `price`; 0 without prices."""
