@@ -7,17 +7,13 @@ contract names the rule. The rules of a single call are in `cats_jax.live.contra
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from numbers import Integral
 from typing import Any
 
 from ..errors import BadInputError, ModelContractError, ScorerContractError
-from ..live.calls import (
-    generate,
-    generate_answers,
-    score,
-    score_answers,
-)
+from ..live.calls import generate, generate_answers, score, score_answers
 from ..protocols import (
     AnswerGenerator,
     AnswerScorer,
@@ -87,15 +83,7 @@ def _check_generator(
             alone = generate(generator, [request]).samples[0]
             _require(alone == samples, f"{_label(request)}: alone and in a batch differ")
             for seed, sample in zip(request.seeds, samples, strict=True):
-                one = _request(
-                    request.question,
-                    request.path,
-                    (seed,),
-                    temperature=request.temperature,
-                    top_p=request.top_p,
-                    top_k=request.top_k,
-                    to_end=request.to_end,
-                )
+                one = dataclasses.replace(request, seeds=(seed,))
                 (got,) = generate(generator, [one]).samples[0]
                 _require(got == sample, f"{_label(request)}: seed {seed} depends on its siblings")
         for question in questions:
@@ -184,11 +172,14 @@ def _check_scorer(
     same(scores(questions, paths), reference, "after keep_only(first step)")
 
     score(scorer, [], [])
-    error = _error_of_blank_step(scorer, questions[0], paths[0])
-    if error is None:
+    try:
+        scorer.score([questions[0]], [(*paths[0], Step(" \n", (0,)))])
+    except ScorerContractError as error:
+        said = str(error)
+    else:
         raise AssertionError("a blank step must raise ScorerContractError")
-    _require(questions[0].id in str(error), "the error of a blank step must name the question")
-    _require(str(len(paths[0])) in str(error), "the error of a blank step must name its index")
+    _require(questions[0].id in said, "the error of a blank step must name the question")
+    _require(str(len(paths[0])) in said, "the error of a blank step must name its index")
     forget()
 
 
@@ -222,16 +213,6 @@ def _check_answer_scores(
             one is not None and abs(one - other) <= tolerance,
             f"in one pass {one}, step by step {other}",
         )
-
-
-def _error_of_blank_step(
-    scorer: StepScorer, question: Question, path: Path
-) -> ScorerContractError | None:
-    try:
-        scorer.score([question], [(*path, Step(" \n", (0,)))])
-    except ScorerContractError as error:
-        return error
-    return None
 
 
 def _request(
