@@ -98,10 +98,10 @@ class Adapter:
             raise self._refuse(f"{name!r} holds NaN or infinity when {part.a.name!r} is merged")
         return result
 
-    def merged_stored(self, tensor: StoredTensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A tensor of the base, read from its file, with its change; see `merged`."""
+    def merged_stored(self, tensor: StoredTensor) -> Tensor:
+        """A tensor of the base, read from its file, with its change, in float32; see `merged`."""
         with safe_open(tensor.file, framework="pt") as file:
-            return self.merged(tensor.name, file.get_tensor(tensor.name), dtype)
+            return self.merged(tensor.name, file.get_tensor(tensor.name), torch.float32)
 
     @torch.no_grad()
     def merge_into(self, model: torch.nn.Module) -> None:

@@ -113,16 +113,15 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     from .huggingface.prm import RewardModel
     from .huggingface.thoughts import Thoughts
 
-    plain: Any = {"device": "cpu", "dtype": "float32", "num_threads": 1, "adapter": spec.adapter}
     if isinstance(spec, PrmSpec):
         chosen = choose_format(spec.format, folder, spec.head)
         name = chosen.name
         if isinstance(chosen.read_out, Verdict):
-            model = CausalModel(folder, format=judge_policy_format(chosen), **plain)
+            model = CausalModel(folder, format=judge_policy_format(chosen), adapter=spec.adapter)
         else:
-            model = RewardModel(folder, chosen, **plain)
+            model = RewardModel(folder, chosen, adapter=spec.adapter)
     else:
-        model = CausalModel(folder, format=spec.format, **plain)
+        model = CausalModel(folder, format=spec.format, adapter=spec.adapter)
         name = model.format.name
         if model.format.thinking is not None:
             Thoughts(model, model.format.thinking)
@@ -139,11 +138,13 @@ def format_name(spec: PolicySpec | PrmSpec) -> str:
     Raises:
         BadInputError: there is no such model, or it does not fit the format.
     """
-    if spec.format == AUTO and spec.path == CHAT:
+    if spec.format != AUTO:
+        return spec.format
+    if spec.path == CHAT:
         return choose_policy_format(AUTO, ()).name
-    if isinstance(spec, PrmSpec) and spec.path == SHIPPED["chat-judge"] and spec.format == AUTO:
+    if isinstance(spec, PrmSpec) and spec.path == SHIPPED["chat-judge"]:
         return chat_judge_format(spec).name
-    if spec.format != AUTO or is_function_name(spec.path):
+    if is_function_name(spec.path):
         return spec.format
     # The embedded world's models have one format each, and need not be read for it.
     if isinstance(spec, PolicySpec) and spec.path in world.POLICY_NAMES:

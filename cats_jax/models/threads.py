@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pathlib
 
-from .weights import stored_tensors
+from .weights import num_values
 
 _SMALL = 1 << 25
 """Parameters below which more than one thread does not pay.
@@ -27,8 +26,7 @@ def default_threads(folder: str | pathlib.Path, device: str) -> int:
     """
     if device != "cpu":
         return 1
-    parameters = sum(math.prod(tensor.shape) for tensor in stored_tensors(folder).values())
-    return 1 if parameters < _SMALL else available_cpus()
+    return 1 if num_values(folder) < _SMALL else available_cpus()
 
 
 def available_cpus() -> int:

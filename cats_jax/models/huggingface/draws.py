@@ -23,8 +23,9 @@ class Draws:
     """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
 
     `node` is a sample's index in `nodes`, `sample` its number in the call, and `step_ends` the
-    nodes' rules by which steps end. Steps to decode again have no rules; their tokens are in
-    `forced`, i64[S, T], and the other parameters have no effect.
+    nodes' rules by which steps end. `seed` has the bits of unsigned seeds, i64. Steps to decode
+    again have no rules; their tokens are in `forced`, i64[S, T], and the other parameters have no
+    effect.
     """
 
     nodes: list[Segment]
@@ -71,7 +72,7 @@ def forced_draws(segments: Sequence[Segment]) -> Draws:
         sample=zeros,
         limit=limit,
         at_limit=np.full_like(limit, STEP),
-        seed=zeros.astype(np.uint64),
+        seed=zeros,
         temperature=zeros.astype(np.float64),
         top_p=np.ones(len(segments)),
         top_k=zeros,
@@ -102,15 +103,11 @@ class Parameters:
         def tensor(values: np.ndarray) -> Tensor:
             return torch.from_numpy(values).to(device)
 
+        names = [
+            each.name for each in fields(Parameters) if each.name not in ("truncated", "forced")
+        ]
         return Parameters(
-            node=tensor(draws.node),
-            seed=tensor(draws.seed.view(np.int64)),
-            temperature=tensor(draws.temperature),
-            top_p=tensor(draws.top_p),
-            top_k=tensor(draws.top_k),
-            stop_at_separator=tensor(draws.stop_at_separator),
-            limit=tensor(draws.limit),
-            at_limit=tensor(draws.at_limit),
+            **{name: tensor(getattr(draws, name)) for name in names},
             truncated=bool(((draws.top_p < 1) | (draws.top_k > 0)).any()),
             forced=None if draws.forced is None else tensor(draws.forced),
         )

@@ -20,7 +20,7 @@ import math
 import pathlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ from . import sampling
 from .decoding_rows import DecodingRows, padded_width
 from .draws import CONTEXT, END, FINISHES, STEP, Draws, Parameters, forced_draws
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
-from .policy import StepPolicy, check_positive
+from .policy import PolicyOptions, StepPolicy, check_positive
 from .prefix_cache import Segment, missing
 from .token_budget import TokenBudget
 from .usage import Histories, sample_usage
@@ -59,13 +59,10 @@ class HuggingFaceGenerator(StepPolicy):
     Args:
         path: model folder (config, tokenizer with a chat template, safetensors), or an id of the
             Hugging Face hub that is in its cache.
-        device: "cpu", "cuda" or "cuda:N".
-        dtype: "float32" or "bfloat16".
         batch_tokens: tokens (rows x width) of one micro-batch; halved when memory runs out.
-        kv_cache_gib: bound of the cache, see `CausalModel`. It changes no sample and no usage.
-        num_threads: torch's threads (see `CausalModel`); default: by the model's size.
-        adapter: folder of a LoRA adapter that is merged into the weights.
-        asked: `format`, `step_separator`, `max_step_tokens`, `max_answer_tokens` of `StepPolicy`.
+        options: `format`, `step_separator`, `max_step_tokens`, `max_answer_tokens` of `StepPolicy`;
+            `device` ("cpu" by default), `dtype` ("float32"), `kv_cache_gib`, `num_threads` and
+            `adapter` of `CausalModel`. `kv_cache_gib` changes no sample and no usage.
 
     Attributes:
         recomputed: number of tokens computed again for lack of room in the cache, since the model
@@ -79,24 +76,11 @@ class HuggingFaceGenerator(StepPolicy):
         self,
         path: str | pathlib.Path,
         *,
-        device: str = "cpu",
-        dtype: str = "float32",
         batch_tokens: int = 1 << 15,
-        kv_cache_gib: float | None = None,
-        num_threads: int | None = None,
-        adapter: str | pathlib.Path | None = None,
-        **asked: Any,
+        **options: Unpack[PolicyOptions],
     ):
         check_positive(batch_tokens=batch_tokens)
-        super().__init__(
-            path,
-            device=device,
-            dtype=dtype,
-            kv_cache_gib=kv_cache_gib,
-            num_threads=num_threads,
-            adapter=adapter,
-            **asked,
-        )
+        super().__init__(path, **options)
         self._may_close = _table(self._closers, self._model)
         self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
@@ -253,7 +237,7 @@ class HuggingFaceGenerator(StepPolicy):
             sample=np.concatenate([np.arange(0), *parts]),
             limit=column(list(map(min, limits, room)), np.int64),
             at_limit=column(at_limit, np.int64),
-            seed=np.array(seeds, dtype=np.uint64),
+            seed=np.array(seeds, dtype=np.uint64).view(np.int64),
             temperature=column([requests[i].temperature for i in wave], np.float64),
             top_p=column([requests[i].top_p for i in wave], np.float64),
             top_k=column([requests[i].top_k for i in wave], np.int64),

@@ -14,8 +14,7 @@ import math
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, PolicyFormat, choose_format
 from ..threads import default_threads
-from ..weights import stored_tensors
+from ..weights import num_values
 from .attention import check_computable, layer_masks, mask_argument, rotates_by_length
 from .parts import ATTENTION, BufferLayer, LineLayer, Part, attended
 from .prefix_cache import PrefixCache, Segment, cache_bytes
@@ -69,6 +68,16 @@ _SIZES = (
     "hidden_size",
 )
 """What a configuration must name."""
+
+
+class LoadOptions(TypedDict, total=False):
+    """Arguments of `CausalModel` by which its weights are loaded."""
+
+    device: str
+    dtype: str
+    num_threads: int | None
+    kv_cache_gib: float | None
+    adapter: str | pathlib.Path | None
 
 
 def padded(length: int, multiple: int) -> int:
@@ -114,9 +123,9 @@ class CausalModel:
         self,
         path: str | pathlib.Path,
         *,
-        device: str,
-        dtype: str,
-        num_threads: int | None,
+        device: str = "cpu",
+        dtype: str = "float32",
+        num_threads: int | None = None,
         kv_cache_gib: float | None = None,
         format: str | PolicyFormat | None = AUTO,
         adapter: str | pathlib.Path | None = None,
@@ -218,7 +227,7 @@ class CausalModel:
 
     def _check_stored(self) -> None:
         """Check that all layers can have weights, before transformers allocates the layers."""
-        stored = sum(math.prod(tensor.shape) for tensor in stored_tensors(self._folder).values())
+        stored = num_values(self._folder)
         if self._num_layers * int(self.text_config.hidden_size) > stored:
             raise BadInputError(
                 f"{str(self._folder)!r}: config.json names {self._num_layers} layers of width "
@@ -463,11 +472,11 @@ class CausalModel:
         for (prefix_width, chunk_width), rows in _by_widths(prefixes, chunks):
             some = [prefixes[row] for row in rows]
             new = [chunks[row] for row in rows]
-            batch = _left_padded(some, new, prefix_width, chunk_width)
-            tokens.append(batch.tokens.reshape(-1))
-            positions.append(batch.positions.reshape(-1))
-            mask = torch.zeros(batch.seen_by.shape, dtype=self.dtype, device=self.device)
-            mask.masked_fill_(~self._tensor(batch.seen_by), -torch.inf)
+            own_tokens, places, seen_by = _left_padded(some, new, prefix_width, chunk_width)
+            tokens.append(own_tokens.reshape(-1))
+            positions.append(places.reshape(-1))
+            mask = torch.zeros(seen_by.shape, dtype=self.dtype, device=self.device)
+            mask.masked_fill_(~self._tensor(seen_by), -torch.inf)
             kv = cache.gather(some, prefix_width, prefix_width + chunk_width)
             parts.append(self.part(kv, prefix_width, mask[:, None]))
             order += rows
@@ -488,15 +497,6 @@ class CausalModel:
         return torch.from_numpy(array).to(self.device)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunks:
-    """B chunks, left-padded to Q columns: tokens, positions [B, Q], and who sees what [B, Q, W]."""
-
-    tokens: np.ndarray
-    positions: np.ndarray
-    seen_by: np.ndarray
-
-
 def _by_widths(
     prefixes: Sequence[Segment | None], chunks: Sequence[tuple[int, ...]]
 ) -> list[tuple[tuple[int, int], list[int]]]:
@@ -514,8 +514,12 @@ def _left_padded(
     chunks: Sequence[tuple[int, ...]],
     prefix_width: int,
     chunk_width: int,
-) -> _Chunks:
-    """Chunks that continue prefixes, each of the two left-padded to its width."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """B chunks that continue prefixes, each of the two left-padded to its width.
+
+    Returns:
+        Tokens and positions, i64[B, Q], and which token sees which column, bool[B, Q, W].
+    """
     rows, width = len(chunks), prefix_width + chunk_width
     tokens = np.zeros((rows, chunk_width), dtype=np.int64)
     seen = np.zeros((rows, width), dtype=bool)
@@ -530,7 +534,7 @@ def _left_padded(
     seen_by[:, :, prefix_width:] &= np.tri(chunk_width, dtype=bool)
     # Padding sees itself: a softmax over nothing would be NaN.
     seen_by[:, :, prefix_width:] |= np.eye(chunk_width, dtype=bool)
-    return _Chunks(tokens, positions, seen_by)
+    return tokens, positions, seen_by
 
 
 def _check_device(device: str) -> torch.device:

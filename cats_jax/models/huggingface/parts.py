@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import DynamicLayer
 
 from ...errors import BadInputError
 
@@ -73,8 +73,11 @@ class Part:
         return _grouped_query(query, keys, values, self.masks[layer], scaling).flatten(0, 1)
 
 
-class LineLayer(CacheLayerMixin):
+class LineLayer(DynamicLayer):
     """One layer of a cache whose keys and values stand in the buffers of parts.
+
+    To transformers it is empty, of any length: masks and positions are given, so nothing depends on
+    it.
 
     Attributes:
         attended: how often attention read the keys and values that `update` returned.
@@ -82,7 +85,6 @@ class LineLayer(CacheLayerMixin):
 
     def __init__(self, parts: Sequence[Part], layer: int):
         super().__init__()
-        self.is_initialized = True
         self.attended = 0
         self._parts = parts
         self._layer = layer
@@ -122,23 +124,8 @@ class LineLayer(CacheLayerMixin):
             start = stop
         return out
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Does nothing: the buffers exist from the start."""
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Width and offset of masks made by transformers; the parts have their own."""
-        return query_length, 0
-
-    def get_seq_length(self) -> int:
-        """Number of tokens before the new ones; positions are given, so nothing depends on it."""
-        return 0
-
-    def get_max_length(self) -> int:
-        """No bound."""
-        return -1
-
-
-class BufferLayer(CacheLayerMixin):
+class BufferLayer(DynamicLayer):
     """One layer's view of a part's buffer: new entries go to fixed columns."""
 
     def __init__(self, keys: Tensor, values: Tensor, column: int):
@@ -158,21 +145,14 @@ class BufferLayer(CacheLayerMixin):
         self.values[:, :, columns] = value_states
         return self.keys, self.values
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Does nothing: the buffer exists from the start."""
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Width and offset of masks made by transformers; the part has its own."""
-        return self.get_max_length(), 0
+        assert self.keys is not None
+        return self.keys.shape[2], 0
 
     def get_seq_length(self) -> int:
         """Number of columns before the new ones."""
         return self._column
-
-    def get_max_length(self) -> int:
-        """Number of columns of the buffer."""
-        assert self.keys is not None
-        return self.keys.shape[2]
 
 
 def attended(layers: Sequence[LineLayer]) -> bool:

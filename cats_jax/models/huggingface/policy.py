@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Unpack
 
 from ...errors import BadInputError
 from ...protocols import (
     Answer,
-    AnswerGeneration,
     Finish,
     Generation,
     Path,
@@ -20,8 +19,17 @@ from ...protocols import (
 )
 from ..prompts.policy_format import AUTO, PolicyFormat
 from ..prompts.step_text import StepEnd, StepText, cut_answer
-from .model import CausalModel
+from .model import CausalModel, LoadOptions
 from .thoughts import PieceRequest, Sampling, Thoughts
+
+
+class PolicyOptions(LoadOptions, total=False):
+    """Arguments of `StepPolicy`."""
+
+    format: str | PolicyFormat
+    step_separator: str | None
+    max_step_tokens: int
+    max_answer_tokens: int
 
 
 class StepPolicy:
@@ -35,7 +43,7 @@ class StepPolicy:
         max_step_tokens: largest number of tokens of a step; longer samples finish with "length".
         max_answer_tokens: largest number of tokens of a sample of a `to_end` request, and of an
             answer that is sampled whole.
-        model: `device`, `dtype`, `num_threads`, `kv_cache_gib` and `adapter` of the `CausalModel`.
+        options: as for `CausalModel`.
 
     Raises:
         BadInputError: the folder or a setting can't work.
@@ -51,12 +59,12 @@ class StepPolicy:
         step_separator: str | None = None,
         max_step_tokens: int = 256,
         max_answer_tokens: int = 2048,
-        **model: Any,
+        **options: Unpack[LoadOptions],
     ):
         check_positive(max_step_tokens=max_step_tokens, max_answer_tokens=max_answer_tokens)
         self._max_step_tokens = max_step_tokens
         self._max_answer_tokens = max_answer_tokens
-        self._model = CausalModel(path, format=format, **model)
+        self._model = CausalModel(path, format=format, **options)
         separator = self._model.format.step_separator if step_separator is None else step_separator
         self._text = StepText(self._model, separator)
         self.name = self._model.name
@@ -79,17 +87,6 @@ class StepPolicy:
         if self._thoughts is None:
             return sample(requests)
         return self._thoughts.generate(requests, sample)
-
-    def _answers_with_thoughts(
-        self,
-        requests: Sequence[StepRequest],
-        max_depth: int,
-        sample: Sampling,
-        sample_answers: Callable[[Sequence[StepRequest], int], AnswerGeneration],
-    ) -> AnswerGeneration:
-        if self._thoughts is None:
-            return sample_answers(requests, max_depth)
-        return self._thoughts.answers(requests, max_depth, sample, sample_answers)
 
     def _pieces(self, path: Path) -> Path:
         """A path with each step as the pieces in which it is computed."""
@@ -119,11 +116,6 @@ class StepPolicy:
         if isinstance(request, PieceRequest):
             return request.max_tokens
         return self._max_answer_tokens if request.to_end else self._max_step_tokens
-
-    @property
-    def _answer_limit(self) -> int:
-        """Largest number of tokens of an answer; one step at least fits in."""
-        return max(self._max_answer_tokens, self._max_step_tokens)
 
     def _answer(
         self,

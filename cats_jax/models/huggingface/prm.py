@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import pathlib
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoModel
 
-from ...errors import BadInputError
+from ...errors import BadInputError, PathTooLongError
+from ...protocols import Path, Question
 from ..prm.answer_encoder import AnswerEncoder
-from ..prm.encoder import StepEncoder, token_id
+from ..prm.encoder import StepEncoder
 from ..prm.format import Head, PRMFormat, bounded
 from ..prm.head_file import HeadOfFile, tensors_of_file
 from ..prm.judge_text import JudgeEncoder
+from ..prm.newest_steps import broken, check_steps
 from ..weights import StoredTensor, check_one_dtype, stored_tensors
-from .model import CausalModel
+from .model import CausalModel, LoadOptions
 
 
 class RewardModel(CausalModel):
@@ -29,7 +30,7 @@ class RewardModel(CausalModel):
     Args:
         path: a local model folder.
         prm_format: how the PRM reads a path; `encoder` is the format with this model's tokenizer.
-        device, dtype, kv_cache_gib, num_threads, adapter: as for `CausalModel`.
+        options: as for `CausalModel`.
 
     Raises:
         BadInputError: folder, format and tokenizer do not fit together, or the head's tensors are
@@ -40,28 +41,14 @@ class RewardModel(CausalModel):
         self,
         path: str | pathlib.Path,
         prm_format: PRMFormat,
-        *,
-        device: str,
-        dtype: str,
-        num_threads: int | None,
-        kv_cache_gib: float | None = None,
-        adapter: str | pathlib.Path | None = None,
+        **options: Unpack[LoadOptions],
     ):
-        super().__init__(
-            path,
-            device=device,
-            dtype=dtype,
-            num_threads=num_threads,
-            kv_cache_gib=kv_cache_gib,
-            format=None,
-            adapter=adapter,
-        )
+        super().__init__(path, format=None, **options)
         if prm_format.finished_only:
             padding = self.text_config.pad_token_id
             self.encoder = AnswerEncoder(prm_format, self.tokenizer, padding=padding)
         elif prm_format.layout == "judge":
-            single = functools.partial(token_id, prm_format, self.tokenizer)
-            self.encoder = JudgeEncoder(prm_format, self.tokenizer, single)
+            self.encoder = JudgeEncoder(prm_format, self.tokenizer)
         else:
             self.encoder = StepEncoder(prm_format, self.tokenizer)
         for token in (self.encoder.tag_id, *(self.encoder.pair_ids or ())):
@@ -91,6 +78,23 @@ class RewardModel(CausalModel):
         self.model = _BackboneWithHead(self.model, [self._linear(*pair) for pair in self._layers])
         self.model.eval()
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
+
+    def chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:
+        """The chunks of ids of the prompt and of each step, or of the whole answer.
+
+        Raises:
+            ScorerContractError: a path without steps, or a blank step.
+            PathTooLongError: more tokens than the context.
+        """
+        check_steps(question, path, self.name)
+        chunks = self.encoder.chunks(question.text, [step.text for step in path])
+        total = 0
+        for index, chunk in enumerate(chunks, start=len(path) - len(chunks)):
+            total += len(chunk)
+            if total > self.context:
+                reason = f"the path has {total} tokens here, the context {self.context}"
+                broken(question, max(0, index), reason, self.name, PathTooLongError)
+        return chunks
 
     def scores(self, outputs: Tensor) -> list[float]:
         """Scores in [0, 1] from the model's outputs at B tokens, [B, V] or [B, head's outputs]."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 
@@ -21,9 +22,9 @@ from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
 from ..prm.answer_steps import AnswerStepScorer, answer_steps
 from ..prm.format import PRMFormat
-from ..prm.newest_steps import broken, checked_chunks
+from ..prm.newest_steps import check_score
 from ..prm.sparsity import checkpoint_sparsity
-from .model import CHUNK_WIDTH, WIDTH, padded
+from .model import CHUNK_WIDTH, WIDTH, LoadOptions, padded
 from .prefix_cache import Segment, missing
 from .prm import RewardModel
 from .token_budget import TokenBudget
@@ -44,8 +45,8 @@ class HuggingFaceScorer(AnswerStepScorer):
     Args:
         path: model folder (config, tokenizer, safetensors).
         prm_format: how the PRM reads a path.
-        device, dtype, batch_tokens, kv_cache_gib, num_threads, adapter: as for
-            `HuggingFaceGenerator`; `kv_cache_gib` changes no score and no usage.
+        batch_tokens, options: as for `HuggingFaceGenerator`; `kv_cache_gib` changes no score and no
+            usage.
 
     Attributes:
         finished_only: whether the format is that of an outcome model: a path is then a finished
@@ -61,23 +62,11 @@ class HuggingFaceScorer(AnswerStepScorer):
         path: str | pathlib.Path,
         prm_format: PRMFormat,
         *,
-        device: str = "cpu",
-        dtype: str = "float32",
         batch_tokens: int = 1 << 15,
-        kv_cache_gib: float | None = None,
-        num_threads: int | None = None,
-        adapter: str | pathlib.Path | None = None,
+        **options: Unpack[LoadOptions],
     ):
         super().__init__(thoughts=prm_format.thoughts)
-        self._model = RewardModel(
-            path,
-            prm_format,
-            device=device,
-            dtype=dtype,
-            kv_cache_gib=kv_cache_gib,
-            num_threads=num_threads,
-            adapter=adapter,
-        )
+        self._model = RewardModel(path, prm_format, **options)
         sparsity = checkpoint_sparsity(path, prm_format.read_out, adapter=self._model.adapter)
         self.sparsity_total = sparsity.total
         self.sparsity_last_layer = sparsity.last_layer
@@ -97,7 +86,7 @@ class HuggingFaceScorer(AnswerStepScorer):
         self._cache.keep_only(question, keys)
 
     def _count_tokens(self, question: Question, path: Path) -> int:
-        return sum(map(len, self._chunks(question, path)))
+        return sum(map(len, self._model.chunks(question, path)))
 
     def _read(self, path: Path) -> Path:
         return path if self._reads_thoughts else answer_steps(path)[0]
@@ -110,7 +99,7 @@ class HuggingFaceScorer(AnswerStepScorer):
         chunks: list[list[tuple[int, ...]]] = []
         for place, index in enumerate(firsts):
             with contextlib.suppress(PathTooLongError):
-                chunks.append(self._chunks(questions[index], paths[index]))
+                chunks.append(self._model.chunks(questions[index], paths[index]))
                 fitting.append(place)
         ends, computed = self._paths([questions[firsts[place]] for place in fitting], chunks)
         self._compute_all([end for end in dict.fromkeys(ends) if not end.computed])
@@ -120,9 +109,8 @@ class HuggingFaceScorer(AnswerStepScorer):
         for place, segment, new in zip(fitting, ends, computed, strict=True):
             score = segment.score
             assert score is not None
-            if not 0.0 <= score <= 1.0:  # False for NaN, too
-                index, reason = firsts[place], f"the score is {score}, expected [0, 1]"
-                broken(questions[index], len(paths[index]) - 1, reason, self.name)
+            index = firsts[place]
+            check_score(score, questions[index], len(paths[index]) - 1, self.name)
             scores[place] = score
             first_usage[place] = TokenUsage(computed=new, cached=len(segment) - new)
             later_usage[place] = TokenUsage(cached=len(segment))
@@ -131,12 +119,6 @@ class HuggingFaceScorer(AnswerStepScorer):
             usage[index] = first
         inside = self._model.seconds - before
         return Scoring([scores[place] for place in number], usage, inside_seconds=inside)
-
-    def _chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:
-        """The prompt's chunks, then each step's, checked against the contract."""
-        return checked_chunks(
-            self._model.encoder, question, path, context=self._model.context, name=self.name
-        )
 
     def _paths(
         self, questions: Sequence[Question], chunks: Sequence[list[tuple[int, ...]]]

@@ -105,10 +105,8 @@ class AnswerEncoder:
         return ids[:end]
 
     def _rendered(self, question: str, answer: str) -> str:
-        system = self._format.system
-        turns = [("system", system)] if system else []
-        turns += [("user", question), ("assistant", answer)]
-        return self._chat.render(turns, answer=False)
+        turns = [("user", question), ("assistant", answer)]
+        return self._chat.render(turns, answer=False, system=self._format.system)
 
     def _cut_off(self, place: str, turns: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
         """The blanks that the template cuts off a message at its left and at its right.

@@ -160,21 +160,17 @@ class StepEncoder:
                 raise self._misfit("it has no token for the beginning of a text (bos_token)")
             return (begin or "") + prompt + STEP, prm_format.between + STEP
         if prm_format.layout == "answer":
-            text = self._rendered([("user", prompt)], answer=True)
+            text = self._chat.render([("user", prompt)], answer=True, system=prm_format.system)
             if text.count(QUESTION) != 1:
                 raise self._misfit("its chat template does not show the user's message once")
             return text + STEP, prm_format.between + STEP
         turns = [("user", prompt + STEP), ("assistant", TAG)]
         turns += [("user", STEP), ("assistant", TAG)]
-        first, *rest = self._rendered(turns, answer=False).split(TAG)
+        text = self._chat.render(turns, answer=False, system=prm_format.system)
+        first, *rest = text.split(TAG)
         if len(rest) != 2 or [part.count(STEP) for part in (first, *rest)] != [1, 1, 0]:
             raise self._misfit("its chat template does not show each of four turns once")
         return first, rest[0]
-
-    def _rendered(self, turns: list[tuple[str, str]], *, answer: bool) -> str:
-        if self._format.system:
-            turns = [("system", self._format.system), *turns]
-        return self._chat.render(turns, answer=answer)
 
     def _unit(self, text: str) -> _Unit:
         """Cuts a text at special tokens into the unit of the step in it."""

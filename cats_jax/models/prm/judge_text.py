@@ -8,13 +8,14 @@ a judge that repeats the line states no verdict. Names of special tokens are ord
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import BadInputError
 from ..prompts.chat import Ids
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import POLICY_FORMATS, PolicyFormat
+from .encoder import token_id
 from .format import PRMFormat, TokenPair
 from .verdict import BAR, Verdict
 
@@ -60,7 +61,6 @@ class JudgeEncoder:
     Args:
         prm_format: format with the layout "judge" and two tokens as read-out.
         tokenizer: the model's transformers tokenizer.
-        single: function from a token's name or text to its id; raises BadInputError.
 
     Attributes:
         tag_id: id of the last token of every prompt, at which the score is read.
@@ -70,7 +70,7 @@ class JudgeEncoder:
         BadInputError: the format does not fit the tokenizer, or is that of a judge that writes.
     """
 
-    def __init__(self, prm_format: PRMFormat, tokenizer: Any, single: Callable[[str], int]):
+    def __init__(self, prm_format: PRMFormat, tokenizer: Any):
         pair = prm_format.read_out
         if isinstance(pair, Verdict) or not isinstance(pair, TokenPair):
             raise BadInputError(
@@ -84,7 +84,8 @@ class JudgeEncoder:
                 f"PRM format {prm_format.name!r} does not fit the tokenizer: its chat template "
                 "does not begin with a special token"
             )
-        self.pair_ids = (single(pair.positive), single(pair.negative))
+        positive = token_id(prm_format, tokenizer, pair.positive)
+        self.pair_ids = (positive, token_id(prm_format, tokenizer, pair.negative))
         if self.pair_ids[0] == self.pair_ids[1]:
             raise BadInputError(f"PRM format {prm_format.name!r}: both words are one token")
         self.tag_id = self._prompts.prompt_ids("?")[-1]

@@ -4,42 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ...errors import PathTooLongError, ScorerContractError
+from ...errors import ScorerContractError
 from ...protocols import Path, Question
-from .answer_encoder import AnswerEncoder
-from .encoder import StepEncoder
-from .judge_text import JudgeEncoder
-
-
-def checked_chunks(
-    encoder: StepEncoder | AnswerEncoder | JudgeEncoder,
-    question: Question,
-    path: Path,
-    *,
-    context: int,
-    name: str,
-) -> list[tuple[int, ...]]:
-    """The chunks of ids of the prompt and of each step, or of the whole answer.
-
-    Args:
-        encoder: encoder for the PRM's format and tokenizer.
-        question, path: what is to be scored.
-        context: largest number of tokens that the model can read.
-        name: name of the PRM, for error messages.
-
-    Raises:
-        ScorerContractError: a path without steps, or a blank step.
-        PathTooLongError: more tokens than the context.
-    """
-    check_steps(question, path, name)
-    chunks = encoder.chunks(question.text, [step.text for step in path])
-    total = 0
-    for index, chunk in enumerate(chunks, start=len(path) - len(chunks)):
-        total += len(chunk)
-        if total > context:
-            reason = f"the path has {total} tokens here, the context {context}"
-            broken(question, max(0, index), reason, name, PathTooLongError)
-    return chunks
 
 
 def check_steps(question: Question, path: Path, name: str) -> None:
@@ -49,6 +15,12 @@ def check_steps(question: Question, path: Path, name: str) -> None:
     for index, step in enumerate(path):
         if not step.text.strip():
             broken(question, index, "the step is blank", name)
+
+
+def check_score(score: float, question: Question, step: int, name: str) -> None:
+    """Raise ScorerContractError if a score is not a number in [0, 1]."""
+    if not 0.0 <= score <= 1.0:  # False for NaN, too
+        broken(question, step, f"the score is {score}, expected [0, 1]", name)
 
 
 def broken(

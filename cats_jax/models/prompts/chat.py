@@ -54,11 +54,12 @@ class ChatTemplate:
                 raise ChatError(f"its chat template has no switch {name}: leave the key out")
         self.special = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
 
-    def render(self, turns: Sequence[tuple[str, str]], *, answer: bool) -> str:
+    def render(self, turns: Sequence[tuple[str, str]], *, answer: bool, system: str = "") -> str:
         """The text of a conversation.
 
         Args:
             turns: (role, content) of each turn.
+            system: system message before the turns; "" for none.
             answer: whether to append the beginning of the assistant's next turn.
 
         Raises:
@@ -66,6 +67,7 @@ class ChatTemplate:
         """
         if self._tokenizer.chat_template is None:
             raise ChatError("it has no chat template")
+        turns = [("system", system), *turns] if system else turns
         variables = {
             **self._tokenizer.special_tokens_map,
             **_VARIABLES,

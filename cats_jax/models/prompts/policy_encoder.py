@@ -59,17 +59,16 @@ class PromptEncoder:
     def _shows_system(self, system: str) -> bool:
         """Whether the chat template shows a system message beside the user's."""
         try:
-            text = self._chat.render([("system", system), ("user", QUESTION)], answer=True)
+            text = self._chat.render([("user", QUESTION)], answer=True, system=system)
         except ChatError:
             return False
         return system.strip() in text and text.count(QUESTION) == 1
 
     def _conversation(self, system: str) -> list[int | Run]:
         """The conversation with a place for the question; "" means no system message."""
-        turns = [("system", system)] if system else []
         prompt = self._prompt.replace("{question}", QUESTION)
         try:
-            text = self._chat.render([*turns, ("user", prompt)], answer=True)
+            text = self._chat.render([("user", prompt)], answer=True, system=system)
         except ChatError as error:
             raise self._misfit(str(error)) from error
         if text.count(QUESTION) != 1:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Unpack
 
 from ...protocols import (
+    Answer,
     AnswerGeneration,
     Finish,
     Generation,
@@ -22,12 +22,12 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ..huggingface.policy import StepPolicy
+from ..huggingface.policy import PolicyOptions, StepPolicy
 from ..prompts.step_text import StepEnd, check_parameters
 from ..stored_model import check_complete
-from ..weights import stored_tensors
+from ..weights import num_values
 from .shared_time import SharedTime
-from .step_samples import draw
+from .step_samples import Drawn, draw
 from .token_engine import Sampler, SampleRequest
 
 
@@ -56,16 +56,14 @@ class EngineGenerator(StepPolicy):
         start: Callable[[int], Sampler],
         *,
         max_model_len: int | None = None,
-        **asked: Any,
+        **asked: Unpack[PolicyOptions],
     ):
         # Tokenizer and configuration only: the weights are the engine's.
-        super().__init__(path, device="cpu", dtype="float32", num_threads=1, **asked)
+        super().__init__(path, **asked)
         self._model.limit_context(max_model_len)
         check_complete(pathlib.Path(path), self._model.config)
         self._ends = frozenset(self._text.ends)
-        self.num_parameters = sum(
-            math.prod(tensor.shape) for tensor in stored_tensors(path).values()
-        )
+        self.num_parameters = num_values(path)
         self._engine = start(self._model.context)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
@@ -112,43 +110,47 @@ class EngineGenerator(StepPolicy):
         Raises:
             BadInputError: a sampling parameter outside its range.
         """
-        return self._answers_with_thoughts(
-            requests, max_depth, self._generate, self._generate_answers
-        )
+        if self._thoughts is None:
+            return self._generate_answers(requests, max_depth)
+        return self._thoughts.answers(requests, max_depth, self._generate, self._generate_answers)
 
     def _generate_answers(
         self, requests: Sequence[StepRequest], max_depth: int
     ) -> AnswerGeneration:
         sampled, usage, inside = self._sample(requests, whole=True)
         answers = [
-            [
-                self._answer(
-                    each.ids,
-                    each.finish,
-                    each.log_probs,
-                    request.path,
-                    max_depth,
-                    certainties=each.certainties,
-                )
-                for each in answer
-            ]
+            [self._answer_of(each, request.path, max_depth) for each in answer]
             for request, answer in zip(requests, sampled, strict=True)
         ]
         return AnswerGeneration(answers, [total_usage(each) for each in usage], inside, usage)
 
+    def _answer_of(self, sample: Drawn, path: Path, max_depth: int) -> Answer:
+        assert sample.finish is not None
+        return self._answer(
+            sample.ids,
+            sample.finish,
+            sample.log_probs,
+            path,
+            max_depth,
+            certainties=sample.certainties,
+        )
+
     def _sample(
         self, requests: Sequence[StepRequest], *, whole: bool = False
-    ) -> tuple[list[list[_Sample]], list[list[TokenUsage]], float]:
-        """Samples of the engine, their usage, and seconds of the call.
+    ) -> tuple[list[list[Drawn]], list[list[TokenUsage]], float]:
+        """Samples of the engine, the usage of each, and seconds of the call.
 
         Requests that differ only in their seeds, as of a particle drawn twice, are one to the
         engine.
         """
+        # One step at least fits in an answer.
+        answer = max(self._max_answer_tokens, self._max_step_tokens)
+        limits = [answer if whole else self._limit(request) for request in requests]
         asked: dict[tuple[str, SampleRequest], list[int]] = {}
         for i, request in enumerate(requests):
             check_parameters(request)
             prompt = self._prompt(request.question, request.path)
-            limit, room = self._room(request, prompt, whole=whole)
+            room = self._model.context - len(prompt)
             if room < 1:
                 continue  # every sample finishes with "context", empty
             rule = self._step_end(request) if self._by_steps(request) and not whole else None
@@ -159,7 +161,7 @@ class EngineGenerator(StepPolicy):
                 temperature=request.temperature,
                 top_p=request.top_p,
                 top_k=request.top_k,
-                max_tokens=min(limit, room),
+                max_tokens=min(limits[i], room),
                 stop_ids=(*self._text.ends, *separators),
                 step_end=rule,
                 certain=request.certainty is not None,
@@ -173,33 +175,21 @@ class EngineGenerator(StepPolicy):
         with self._time.call(max(1, number)) as share:
             found = draw(self._engine, joined, self._ends) if joined else []
 
-        empty = _Sample((), "context", (), ())
+        empty = Drawn((), "context", (), TokenUsage(), ())
         answers = [[empty] * len(request.seeds) for request in requests]
-        usage = [[TokenUsage()] * len(request.seeds) for request in requests]
         for places, request, samples in zip(asked.values(), joined, found, strict=True):
             rest = iter(samples)
+            room = self._model.context - len(request.prompt)
             for i in places:
-                limit, room = self._room(requests[i], request.prompt, whole=whole)
-                at_limit: Finish = self._at_limit(requests[i]) if limit <= room else "context"
-                own = list(itertools.islice(rest, len(requests[i].seeds)))
+                at_limit: Finish = self._at_limit(requests[i]) if limits[i] <= room else "context"
                 answers[i] = [
-                    _Sample(
-                        each.ids,
-                        each.finish if each.finish in ("step", "end") else at_limit,
-                        each.log_probs,
-                        each.certainties,
-                    )
-                    for each in own
+                    each
+                    if each.finish in ("step", "end")
+                    else dataclasses.replace(each, finish=at_limit)
+                    for each in itertools.islice(rest, len(requests[i].seeds))
                 ]
-                usage[i] = [each.usage for each in own]
+        usage = [[each.usage for each in row] for row in answers]
         return answers, usage, share.seconds
-
-    def _room(
-        self, request: StepRequest, prompt: tuple[int, ...], *, whole: bool
-    ) -> tuple[int, int]:
-        """Largest number of tokens of a sample, and how many the context has room for."""
-        limit = self._answer_limit if whole else self._limit(request)
-        return limit, self._model.context - len(prompt)
 
     def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
         with self._tokenizing:
@@ -207,16 +197,8 @@ class EngineGenerator(StepPolicy):
         return (*prompt, *(t for step in path for t in step.token_ids))
 
 
-class _Sample(NamedTuple):
-    """Token ids of a sample, why it finished, and log-probabilities and certainties, if known."""
-
-    ids: tuple[int, ...]
-    finish: Finish
-    log_probs: tuple[float, ...] | None
-    certainties: tuple[float, ...] | None
-
-
-def _step_sample(sample: _Sample, rule: StepEnd) -> StepSample:
+def _step_sample(sample: Drawn, rule: StepEnd) -> StepSample:
+    assert sample.finish is not None
     step = Step(rule.text.text(sample.ids, sample.finish, rule.rest), sample.ids)
     log_probs = sample.log_probs
     known = None if log_probs is None else sum(log_probs)

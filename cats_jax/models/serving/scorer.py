@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
@@ -18,10 +17,10 @@ from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage, tot
 from ..huggingface.prm import RewardModel
 from ..prm.answer_steps import AnswerStepScorer, score_whole_answers
 from ..prm.format import Head, PRMFormat
-from ..prm.newest_steps import broken, checked_chunks
+from ..prm.newest_steps import check_score
 from ..prm.sparsity import checkpoint_sparsity
 from ..stored_model import check_complete
-from ..weights import stored_tensors
+from ..weights import num_values
 from .shared_time import SharedTime
 from .token_engine import Classifier
 
@@ -60,7 +59,7 @@ class EngineScorer(AnswerStepScorer):
     ):
         super().__init__(thoughts=prm_format.thoughts)
         # Tokenizer, format and configuration only: the weights are the engine's.
-        self._model = RewardModel(path, prm_format, device="cpu", dtype="float32", num_threads=1)
+        self._model = RewardModel(path, prm_format)
         self._model.limit_context(max_model_len)
         read_out = prm_format.read_out
         head = read_out.layers if isinstance(read_out, Head) else ()
@@ -71,9 +70,7 @@ class EngineScorer(AnswerStepScorer):
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
         self._apart = prm_format.layout == "judge"
-        self.num_parameters = sum(
-            math.prod(tensor.shape) for tensor in stored_tensors(path).values()
-        )
+        self.num_parameters = num_values(path)
         self.engine = start(self._model)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
@@ -104,7 +101,7 @@ class EngineScorer(AnswerStepScorer):
         usage = [TokenUsage(computed=0, cached=0)] * len(paths)
         for i, ids in asked.items():
             answer = found[ids]
-            self._check(answer.score, questions[i], len(paths[i]) - 1)
+            check_score(answer.score, questions[i], len(paths[i]) - 1, self.name)
             cached = answer.cached if first[ids] == i else len(ids)
             scores[i] = answer.score
             usage[i] = TokenUsage(computed=len(ids) - cached, cached=cached)
@@ -158,7 +155,7 @@ class EngineScorer(AnswerStepScorer):
             cost = [costs.pop(ids, TokenUsage(cached=len(ids)))]
             for step, end in enumerate(ends):
                 score = scores[ids[:end]]
-                self._check(score, question, number + step)
+                check_score(score, question, number + step, self.name)
                 results[-1][step] = score
                 if (answer := again.pop(ids[:end], None)) is not None:
                     cost.append(TokenUsage(computed=end - answer.cached, cached=answer.cached))
@@ -192,16 +189,9 @@ class EngineScorer(AnswerStepScorer):
         ends = tuple(itertools.accumulate(map(len, chunks)))
         return tuple(itertools.chain.from_iterable(chunks)), ends[known - len(path) :]
 
-    def _check(self, score: float, question: Question, step: int) -> None:
-        if not 0.0 <= score <= 1.0:  # False for NaN, too
-            broken(question, step, f"the score is {score}, expected [0, 1]", self.name)
-
     def _ids(self, question: Question, path: Path) -> tuple[int, ...]:
         return tuple(itertools.chain.from_iterable(self._chunks(question, path)))
 
     def _chunks(self, question: Question, path: Path) -> list[tuple[int, ...]]:
-        model = self._model
         with self._tokenizing:
-            return checked_chunks(
-                model.encoder, question, path, context=model.context, name=self.name
-            )
+            return self._model.chunks(question, path)
