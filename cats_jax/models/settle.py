@@ -124,10 +124,8 @@ def settle_format(spec: Spec) -> Spec:
         return spec  # as manifests have had it from the beginning
     try:
         return dataclasses.replace(spec, format=format_name(spec))
-    except (
-        MissingModelError
-    ):  # the models are not folders, but from a `ModelSource` of another kind
-        return spec
+    except MissingModelError:
+        return spec  # the models are not folders, but from a `ModelSource` of another kind
 
 
 def _has_own_engine(spec: ModelSpec) -> bool:
@@ -148,12 +146,12 @@ def _with_prompts(
     model.limit_context(policy.max_model_len)
     longest = max(map(model.check_prompt, questions), default=0)
     needed = min(longest + max(steps, prompt_tokens + last + thought), model.context)
-    return _with_context(policy, needed), min(longest + steps, model.context)
+    if _has_own_engine(policy) and policy.max_model_len is None:
+        policy = dataclasses.replace(policy, max_model_len=needed)
+    return policy, min(longest + steps, model.context)
 
 
-def _with_context(spec: Spec, needed: int) -> Spec:
-    if not _has_own_engine(spec):
-        return spec
+def _with_context(spec: PrmSpec, needed: int) -> PrmSpec:
     model = _without_weights(spec, format=None)
     model.limit_context(spec.max_model_len)
     if spec.max_model_len is not None:
@@ -165,9 +163,7 @@ def _without_weights(spec: PolicySpec | PrmSpec, *, format: str | None) -> Causa
     """A model's tokenizer and configuration."""
     from .huggingface.model import CausalModel
 
-    return CausalModel(
-        model_folder(spec), device="cpu", dtype="float32", num_threads=1, format=format
-    )
+    return CausalModel(model_folder(spec), format=format)
 
 
 def check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:

@@ -23,7 +23,7 @@ from ...errors import BadInputError, quoted
 from ...specs.models import PAID_KEYS, ModelSpec
 from ...storage.durable import append, open_to_append, stopped, truncate, unwritable
 from ...storage.reading import bounded_lines, parse_json, reading
-from .http_engine import RefusedError, Server, TryAgainError, UnfitServerError
+from .http_engine import RefusedError, Route, Server, TryAgainError, UnfitServerError
 from .spending import Pace, Spending
 
 _PATH = "/v1/chat/completions"
@@ -135,7 +135,7 @@ class ChatEndpoint(Server):
         if known is not None:
             return known
         posted = {"model": self.model, **body}
-        found = self._post(_PATH, posted, self._read, _WANTED, asked_at)
+        found = self._post(Route(_PATH, self._read, _WANTED), posted, asked_at)
         if self._replies is not None:
             self._replies.add(key, found, self._payee)
         return found
@@ -144,9 +144,7 @@ class ChatEndpoint(Server):
         # Gateways list hundreds of models, or none: the first request shows if the model is served.
         return str(model)
 
-    def _post_once(
-        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
-    ) -> T:
+    def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
         self._pace.wait()
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
         most = self._spending.cost(prompt, body.get("n", 1) * body["max_tokens"])
@@ -157,10 +155,10 @@ class ChatEndpoint(Server):
             def booked(reply: Any, body: dict[str, Any]) -> T:
                 prompt, _, completion = _counts(reply, body)
                 bill.cost = self._spending.cost(prompt, completion)
-                return read(reply, body)
+                return route.read(reply, body)
 
             try:
-                return super()._post_once(path, body, booked, hint)
+                return super()._post_once(Route(route.path, booked, route.hint), body)
             except (*_FREE, RefusedError, TryAgainError) as error:
                 if not isinstance(error, TryAgainError) or error.after is not None:
                     bill.cost = 0.0

@@ -19,7 +19,8 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import httpx
 import tenacity
@@ -79,6 +80,23 @@ _WANTED = (
 NO_LOG_PROBS = "gives no log-probabilities (most searches also run with log_probs: false)"
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[T]):
+    """A route of a server, and how its replies are read.
+
+    Attributes:
+        path: path of the route.
+        read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
+            TypeError, IndexError or ValueError for a broken reply, after which the call is
+            repeated, and `UnfitServerError` for a reply that another try would not change.
+        hint: requirements on the server, for error messages.
+    """
+
+    path: str
+    read: Callable[[Any, dict[str, Any]], T]
+    hint: str
 
 
 class Server:
@@ -152,38 +170,17 @@ class Server:
         """Whether the server says that it is SGLang, in its `/v1/models`."""
         return self.card.get("owned_by") == "sglang"
 
-    def post_all(
-        self,
-        path: str,
-        bodies: Sequence[dict[str, Any]],
-        read: Callable[[Any, dict[str, Any]], T],
-        hint: str,
-    ) -> list[T]:
-        """Post all bodies concurrently and return the values read from the replies, in order.
-
-        Args:
-            path: path of the route.
-            bodies: JSON objects to post.
-            read: `(reply, body) -> value`, where `body` is the body as posted. It raises KeyError,
-                TypeError, IndexError or ValueError for a broken reply, after which the call is
-                repeated, and `UnfitServerError` for a reply that another try would not change.
-            hint: requirements on the server, for the error message.
+    def post_all(self, route: Route[T], bodies: Sequence[dict[str, Any]]) -> list[T]:
+        """Post JSON objects concurrently and return the values read from the replies, in order.
 
         Raises:
             BadInputError: the server refuses a call, or a reply shows that it does not fit.
             RunStoppedError: a call failed until `patience` had run out.
         """
         asked_at = time.monotonic()
-        return self._pool.map(lambda body: self._post(path, body, read, hint, asked_at), bodies)
+        return self._pool.map(lambda body: self._post(route, body, asked_at), bodies)
 
-    def _post(
-        self,
-        path: str,
-        body: dict[str, Any],
-        read: Callable[[Any, dict[str, Any]], T],
-        hint: str,
-        asked_at: float,
-    ) -> T:
+    def _post(self, route: Route[T], body: dict[str, Any], asked_at: float) -> T:
         def given_up() -> bool:
             """Whether calls are abandoned, or one has run out of patience since this was asked."""
             return self._pool.abandoned.is_set() or self._given_up_at > asked_at
@@ -204,17 +201,17 @@ class Server:
             reraise=True,
         )
         try:
-            return retrying(self._post_once, path, body, read, hint)
+            return retrying(self._post_once, route, body)
         except (httpx.RequestError, TryAgainError) as error:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
-                f"server {self.url}: no good reply from {path} in {self._patience:.0f} s or more "
-                f"({self.without_key(error)}): check the server and start again, nothing is lost"
+                f"server {self.url}: no good reply from {route.path} in {self._patience:.0f} s or "
+                f"more ({self.without_key(error)}): check the server and start again, nothing is "
+                "lost"
             ) from error
 
-    def _post_once(
-        self, path: str, body: dict[str, Any], read: Callable[[Any, dict[str, Any]], T], hint: str
-    ) -> T:
+    def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
+        path, hint = route.path, route.hint
         status, headers, content = self._whole_reply(path, body, hint)
         if status in _BUSY or (status >= 500 and status not in _NEVER):
             raise TryAgainError(f"status {status}", after=_seconds(headers.get("Retry-After")))
@@ -228,7 +225,7 @@ class Server:
         if content.lstrip()[:1] == b"<":
             raise BadInputError(f"server {self.url} answers {path} with a web page: {hint}")
         try:
-            return read(parse_json(content), body)
+            return route.read(parse_json(content), body)
         except UnfitServerError as error:
             ways = error.way_out or hint
             raise BadInputError(f"server {self.url} {self.without_key(error)}: {ways}") from error
@@ -369,7 +366,7 @@ class HTTPSampler:
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
         """All samples of all requests, in order."""
         bodies = [self._body(request) for request in requests]
-        answers = self._server.post_all(self._route, bodies, self._read, self._wanted)
+        answers = self._server.post_all(Route(self._route, self._read, self._wanted), bodies)
         # Greedy samples are all the same; servers refuse requests for more than one.
         return [
             answer * len(request.seeds) if request.temperature == 0 else answer
@@ -421,7 +418,7 @@ class HTTPClassifier:
             for start in range(0, len(prompts), _PROMPTS_PER_CALL)
         ]
         bodies = [self._body(part) for part in parts]
-        replies = self._server.post_all(self._route, bodies, self._read, self._wanted)
+        replies = self._server.post_all(Route(self._route, self._read, self._wanted), bodies)
         return [classified for reply in replies for classified in reply]
 
     def classify_steps(
