@@ -93,31 +93,30 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
 def what_is_lacking(folder: pathlib.Path) -> str:
     """What a folder lacks to be a model, and what to do about it."""
 
-    def has(pattern: str) -> bool:
-        return any(folder.glob(pattern))
+    def first(pattern: str) -> pathlib.Path | None:
+        return min(folder.glob(pattern), default=None)
 
-    release = "download the release's config.json and *.safetensors"
-    if has("*.safetensors") and not has("adapter_config.json"):
+    if first("*.safetensors") and not first("adapter_config.json"):
         return "has weights but no config.json: copy the release's config.json there"
-    if has("adapter_config.json"):
+    if first("adapter_config.json"):
         return (
             "holds an adapter alone (adapter_config.json), not a model: give the folder of its "
             "base model, and this one as its adapter"
         )
-    if has("*.gguf"):
-        file = sorted(folder.glob("*.gguf"))[0]
+    if file := first("*.gguf"):
         return f"holds GGUF files: `cats-jax convert {file} OUT` makes a model folder from one"
-    if has("*.bin"):
+    if first("*.bin"):
         return (
             "holds weights as .bin files: `cats-jax convert "
             f"{folder} OUT` makes safetensors from them"
         )
-    if has("snapshots/*/config.json"):
-        inside = sorted(folder.glob("snapshots/*/config.json"))[0].parent
-        return f"is a cache of the Hugging Face hub: give the folder {str(inside)!r} in it"
-    if has("*/config.json"):
-        inside = sorted(folder.glob("*/config.json"))[0].parent
-        return f"has no config.json: if you mean the model in it, give {str(inside)!r}"
-    if has("config.json"):
+    if file := first("snapshots/*/config.json"):
+        return f"is a cache of the Hugging Face hub: give the folder {str(file.parent)!r} in it"
+    if file := first("*/config.json"):
+        return f"has no config.json: if you mean the model in it, give {str(file.parent)!r}"
+    if first("config.json"):
         return "has config.json but no weights: download the release's *.safetensors, too"
-    return f"holds no model: it needs config.json and *.safetensors; {release}"
+    return (
+        "holds no model: it needs config.json and *.safetensors; download the release's "
+        "config.json and *.safetensors"
+    )

@@ -146,7 +146,7 @@ def test_a_character_that_a_closing_token_begins_is_whole_in_the_next_step():
 def test_a_vocabulary_with_one_separator_token_has_nothing_to_look_for():
     text = words_text(["<s>", "</s>", "a", "\n\n", "b"], "\n\n", decoders.Fuse())
     assert text.closers == text.separators == [3]
-    assert not text.is_split
+    assert not StepEnd(text).is_split
     assert text.rest((2, 3)) is None
 
 

@@ -119,16 +119,13 @@ class _Vocabulary:
         types = metadata.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
         if not isinstance(types, list) or len(types) != len(tokens) or len(tokens) > rows:
             raise ValueError(f"it has {len(tokens)} tokens, and {rows} rows of embeddings")
+        self.typed = list(zip(tokens, types, strict=True))
         if self.kind == "llama" and metadata["general.architecture"] == "gemma3":
             # A token of several spaces is stored as spaces; merges make it, so it is not an added
             # one.
-            pairs = zip(tokens, types, strict=True)
-            self.typed = [
-                (_SPACE * len(token), _NORMAL) if token[:2] == "  " and not token.strip(" ")
-                else (token, kind) for token, kind in pairs
-            ]  # fmt: skip
-        else:
-            self.typed = list(zip(tokens, types, strict=True))
+            for number, token in enumerate(tokens):
+                if token[:2] == "  " and not token.strip(" "):
+                    self.typed[number] = (_SPACE * len(token), _NORMAL)
         # Rows of embeddings without a token have names of llama.cpp's own.
         self.ids: dict[str, int] = {}
         for number, (token, kind) in enumerate(self.typed):

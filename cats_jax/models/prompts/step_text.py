@@ -91,11 +91,6 @@ class StepText:
         )
         self._closing = functools.lru_cache(_REMEMBERED)(self._find_closing)
 
-    @property
-    def is_split(self) -> bool:
-        """Whether several tokens can spell the separator."""
-        return len(self.closers) > len(self.separators)
-
     def may_close(self, token: int) -> bool:
         """Whether a step may close at a token, by the token alone."""
         return token in self._is_closer
@@ -215,7 +210,7 @@ class StepEnd:
     @property
     def is_split(self) -> bool:
         """Whether several tokens can spell the separator."""
-        return self.text.is_split
+        return len(self.text.closers) > len(self.text.separators)
 
     def place(self, ids: Sequence[int], start: int = 0) -> int | None:
         """Number of tokens up to the one that closes the step; None if none does.

@@ -94,26 +94,20 @@ class Thinking:
         separator = self.step_separator
         if separator is not None and (not separator or separator in self.end):
             self._refuse("step_separator", f"must be a text that is not part of {self.end!r}")
-        if self.step_tokens is not None and not 1 <= self.step_tokens <= self.budget:
-            self._refuse("step_tokens", f"must be a number from 1 to the budget, {self.budget}")
-        if self.probe_every is not None and not 1 <= self.probe_every <= self.budget:
-            self._refuse("probe_every", f"must be a number from 1 to the budget, {self.budget}")
+        for key, value in (("step_tokens", self.step_tokens), ("probe_every", self.probe_every)):
+            if value is not None and not 1 <= value <= self.budget:
+                self._refuse(key, f"must be a number from 1 to the budget, {self.budget}")
         for key in ("probes", "probe_tokens"):
             if not 1 <= getattr(self, key) <= MAX_PROBES:
                 self._refuse(key, f"must be a number from 1 to {MAX_PROBES}")
         if not self.probe.endswith("{") or self.end in self.probe:
             self._refuse("probe", f"must end with '{{', as \\boxed{{ does, without {self.end!r}")
-        if self.probe_every is not None and self.in_steps:
-            # A path does not hold the answers to earlier probes.
-            self._refuse(
-                "probe_every",
-                "needs a thought in one step: leave step_separator and step_tokens out",
-            )
-        if self.waits and self.in_steps:
-            # Only the text would show how often a thought was prolonged.
-            self._refuse(
-                "waits", "needs a thought in one step: leave step_separator and step_tokens out"
-            )
+        # A path does not hold the answers to earlier probes, and only its text would show how often
+        # a thought was prolonged.
+        for key in ("probe_every", "waits"):
+            if getattr(self, key) and self.in_steps:
+                one = "needs a thought in one step: leave step_separator and step_tokens out"
+                self._refuse(key, one)
 
     def answer_of(self, text: str) -> str | None:
         """The answer in the text sampled after a probe; None without one, or if it hesitates."""
