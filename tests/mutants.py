@@ -280,7 +280,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/live/test_core_program.py -k does_not_have"),
     Mutant("a large model on the CPU computes with one thread",
         "cats_jax/models/threads.py:default_threads",
-        "1 if parameters < _SMALL else available_cpus()", "1",
+        "1 if num_values(folder) < _SMALL else available_cpus()", "1",
         "tests/models/test_threads.py -k size_decides"),
     Mutant("the threads of the last model that was loaded are those of all",
         "cats_jax/models/huggingface/model.py:CausalModel.timed",
