@@ -7,6 +7,7 @@ half a minute to build, so every test here is slow.
 import itertools
 import json
 import random
+import types
 
 import pytest
 import real_tokenizers
@@ -18,9 +19,9 @@ from transformers import Qwen2ForCausalLM
 from cats_jax.errors import BadInputError, ScorerContractError
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import CausalModel
+from cats_jax.models.huggingface.prm import RewardModel
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.format import PRM_FORMATS
-from cats_jax.models.prm.newest_steps import checked_chunks
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import LLAMA_3, PLAIN, QWEN_2_5, choose_format
 from cats_jax.models.prompts.step_text import StepText, cut_answer
@@ -511,7 +512,8 @@ def test_a_path_as_long_as_a_prm_s_context_is_read(tokenizers, solutions):
     length, last = sum(map(len, chunks)), len(steps) - 1
 
     def read(context):
-        return checked_chunks(encoder, asked, path, context=context, name="prm")
+        model = types.SimpleNamespace(encoder=encoder, context=context, name="prm")
+        return RewardModel.chunks(model, asked, path)
 
     assert read(length) == chunks
     with pytest.raises(ScorerContractError, match=f"step {last}: the path has {length} tokens"):
