@@ -7,6 +7,7 @@ import hashlib
 import pathlib
 
 from .folders import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_folder
+from .shards import read_digest
 
 _LARGE = 1 << 24
 """Bytes from which on a file's digest is remembered."""
@@ -57,16 +58,11 @@ def file_digest(path: pathlib.Path) -> str:
     """Digest of a file. A large file takes seconds, and is read again only if it has changed."""
     status = path.stat()
     if status.st_size < _LARGE:  # it may change twice within one tick of the file system's clock
-        return _read_digest(path)
+        return read_digest(path)
     return _large_digest(path.resolve(), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1024)
 def _large_digest(path: pathlib.Path, *state: int) -> str:
     del state
-    return _read_digest(path)
-
-
-def _read_digest(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return read_digest(path)

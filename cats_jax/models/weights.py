@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safetensors import SafetensorError, safe_open
@@ -15,9 +14,6 @@ from ..storage.reading import parse_json, read_json, reading
 from .folders import MissingModelError, existing_folder, what_is_lacking
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
-
-_SHARD_BYTES = 5_000_000_000
-"""The largest size of one file that is written, as transformers has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +62,6 @@ def stored_tensors(folder: str | pathlib.Path) -> dict[str, StoredTensor]:
 def num_values(folder: str | pathlib.Path) -> int:
     """Number of stored values of a model folder; see `stored_tensors` for the errors."""
     return sum(math.prod(tensor.shape) for tensor in stored_tensors(folder).values())
-
-
-def divided(sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Names of the files for tensors of some bytes, one or more, each with its tensors in order."""
-    shards: list[list[str]] = [[]]
-    size = 0
-    for name, num_bytes in sizes.items():
-        if shards[-1] and size + num_bytes > _SHARD_BYTES:
-            shards.append([])
-            size = 0
-        shards[-1].append(name)
-        size += num_bytes
-    if len(shards) == 1:
-        return {"model.safetensors": shards[0]}
-    count = len(shards)
-    return {f"model-{i:05d}-of-{count:05d}.safetensors": each for i, each in enumerate(shards, 1)}
-
-
-def write_index(folder: pathlib.Path, files: Mapping[str, Iterable[str]], num_bytes: int) -> None:
-    """Writes the index of the files of `divided` into a folder, if there are several."""
-    if len(files) > 1:
-        places = {name: file for file, names in files.items() for name in names}
-        index = {"metadata": {"total_size": num_bytes}, "weight_map": places}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
 
 def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
-from cats_jax.models import weights
+from cats_jax.models import shards
 from cats_jax.models.prm import convert_worker
 from cats_jax.models.prm.convert import RECORD, convert_checkpoint
 
@@ -142,7 +142,7 @@ def in_process(monkeypatch):
 
 @pytest.mark.usefixtures("in_process")
 def test_large_checkpoints_are_written_in_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "_SHARD_BYTES", 100)
+    monkeypatch.setattr(shards, "_SHARD_BYTES", 100)
     state = {f"t{i}": torch.full((20,), float(i)) for i in range(3)}
     folder = save(tmp_path / "in", state)
     report = convert_worker.convert(folder, tmp_path, ["pytorch_model.bin"])

@@ -12,8 +12,8 @@ from cats_jax.models import digests
 def test_a_file_that_has_changed_is_read_again(tmp_path, monkeypatch, large):
     monkeypatch.setattr(digests, "_LARGE", 1 if large else 100)
     reads = []
-    read = digests._read_digest
-    monkeypatch.setattr(digests, "_read_digest", lambda path: reads.append(path) or read(path))
+    read = digests.read_digest
+    monkeypatch.setattr(digests, "read_digest", lambda path: reads.append(path) or read(path))
     file = tmp_path / "weights"
     file.write_bytes(b"first")
     for _ in range(2):

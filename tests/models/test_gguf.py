@@ -18,7 +18,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
-from cats_jax.models import weights
+from cats_jax.models import shards
 from cats_jax.models.gguf import convert as convert_module
 from cats_jax.models.gguf.config import model_config
 from cats_jax.models.gguf.convert import convert_gguf
@@ -196,7 +196,7 @@ def test_weights_are_rounded_to_bfloat16(tmp_path):
 def test_shards_and_pieces_of_tensors_are_put_together(tmp_path, monkeypatch):
     path = write(tmp_path / "m.gguf", kind=Kind.Q8_0)
     convert_gguf(path, tmp_path / "one", dtype="float32")
-    monkeypatch.setattr(weights, "_SHARD_BYTES", 60_000)
+    monkeypatch.setattr(shards, "_SHARD_BYTES", 60_000)
     monkeypatch.setattr(convert_module, "_CHUNK_VALUES", 640)
     shares = []
     done = convert_gguf(path, tmp_path / "many", dtype="float32", progress=shares.append)

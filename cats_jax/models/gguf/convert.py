@@ -20,10 +20,9 @@ import cats_jax
 
 from ...errors import BadInputError, quoted
 from ...storage.reading import reading
-from ..digests import file_digest
 from ..local_files import check_sizes
 from ..prm.convert import RECORD, Conversion, check_absent, new_folder
-from ..weights import divided, write_index
+from ..shards import divided, read_digest, write_index
 from .config import ARCHITECTURES, model_config
 from .header import GGUFModel, GGUFTensor, read_model
 
@@ -105,7 +104,7 @@ def convert_gguf(
         files = _write(folder, weights, dtype, dequantize, lambda n: progress(n / num_bytes))
         record = {
             "format": 1,
-            "source": {file.name: file_digest(file) for file in model.files},
+            "source": {file.name: read_digest(file) for file in model.files},
             "dtype": dtype,
             "cats_jax": cats_jax.__version__,
             "left_out": {},

@@ -19,8 +19,7 @@ from torch import Tensor
 
 import cats_jax
 
-from ..digests import file_digest
-from ..weights import divided, write_index
+from ..shards import divided, read_digest, write_index
 
 # What torch and Python need beside the mapped files, and a copy of a tensor that has gaps.
 _SPARE_BYTES = 4_000_000_000
@@ -68,7 +67,7 @@ def convert(source: pathlib.Path, folder: pathlib.Path, names: list[str]) -> dic
         "num_bytes": num_bytes,
         "files": files,
         "left_out": left_out,
-        "source": {name: file_digest(source / name) for name in names},
+        "source": {name: read_digest(source / name) for name in names},
         "torch": torch.__version__,
         "cats_jax": cats_jax.__version__,
     }
