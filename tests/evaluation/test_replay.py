@@ -17,10 +17,11 @@ from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import Cell
-from cats_jax.evaluation.replay import ReplayRunner, allocation_oracle, replay, replayed
+from cats_jax.evaluation.replay import ReplayRunner, replay, replayed
 from cats_jax.protocols import Question
 from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 from search import bank as step_bank
+from studies.world.results.oracle import allocation_oracle
 
 ACTIONS = search.cats.ActionTable.product(
     num_extra=(0, 2), num_retain=(1, 2), temperature=(1.0,), top_p=(1.0,)

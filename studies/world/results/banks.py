@@ -12,7 +12,7 @@ import search
 from cats_jax.bank.calibrate import calibrate_bank
 from cats_jax.bank.layout import load_bank
 from cats_jax.bank.store import read_sparsity
-from cats_jax.evaluation.replay import Replayed, allocation_oracle, replay
+from cats_jax.evaluation.replay import Replayed, replay
 from cats_jax.reporting.groups import Group
 from cats_jax.specs.calibrations import load_calibrations
 from cats_jax.training.ablations import PRICE
@@ -20,6 +20,7 @@ from theory.estimators.correlation import spearman
 
 from .groups import PRMS, cell, find
 from .markdown import Table, at_cost
+from .oracle import allocation_oracle
 
 _REPLAYS = 16
 """Number of replays of a question with one action."""
