@@ -341,7 +341,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/reporting/frontier/mixtures.py:frontier_of", "hull.pop()", "break",
         "tests/reporting/test_frontier.py"),
     Mutant("a choice by difficulty does not pay for its pilot",
-        "cats_jax/reporting/frontier/difficulty.py:ByDifficulty._by_question", "value == 'correct'",
+        "cats_jax/reporting/frontier/difficulty.py:ByDifficulty._column", "value == 'correct'",
         "True", "tests/reporting/test_frontier.py -k difficulty"),
     Mutant("a step without a usable candidate fails a question that goes on",
         "cats_jax/live/slots.py:Slot.end", "nothing_valid and terminal", "nothing_valid",

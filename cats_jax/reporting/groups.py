@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,50 @@ SIMILAR_COMPUTE = 1.25
 """Largest cost of a baseline of similar compute, as a multiple of the policy's cost."""
 
 
+Key = tuple[str, int, str | None]
+"""The key of a configuration: strategy, N and PRM."""
+
+
+class PerQuestion(abc.ABC):
+    """Results of which each column, "correct" or one of the ledger, has a value a question."""
+
+    @abc.abstractmethod
+    def _column(self, value: str) -> dict[str, float]:
+        """The column of this name."""
+
+    def by_question(self, value: str = "correct") -> dict[str, float]:
+        """A column by question id."""
+        if value not in self._columns:
+            self._columns[value] = self._column(value)
+        return self._columns[value]
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, dict[str, float]]:
+        # Cached, because results are compared with many others, at many budgets.
+        return {}
+
+    def mean(self, value: str) -> float:
+        """Mean over questions of a column."""
+        values = self.by_question(value).values()
+        return sum(values) / len(values)
+
+
+class Point(PerQuestion):
+    """A configuration with its results, a point in cost and accuracy."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Short name for tables and sentences."""
+
+    @property
+    @abc.abstractmethod
+    def key(self) -> Key:
+        """The configuration, without the data set."""
+
+
 @dataclass(frozen=True)
-class Group:
+class Group(Point):
     """The rows of one strategy, N and PRM on one data set: all its questions and seeds.
 
     Attributes:
@@ -38,22 +81,17 @@ class Group:
         return f"{self.strategy} N={self.num_candidates}"
 
     @property
+    def key(self) -> Key:
+        """The configuration, without the data set."""
+        return self.strategy, self.num_candidates, self.prm
+
+    @property
     def has_policy(self) -> bool:
         """Whether a policy took actions; fixed baselines take none."""
         return any(row.actions for row in self.rows)
 
-    def by_question(self, value: str = "correct") -> dict[str, float]:
-        """Mean over seeds of a column, by question id."""
-        if value not in self._columns:
-            self._columns[value] = self._mean_over_seeds(value)
-        return self._columns[value]
-
-    @functools.cached_property
-    def _columns(self) -> dict[str, dict[str, float]]:
-        # Cached, because a group is compared with many others.
-        return {}
-
-    def _mean_over_seeds(self, value: str) -> dict[str, float]:
+    def _column(self, value: str) -> dict[str, float]:
+        """Mean over seeds of a column of the ledger, or of "correct" or "covered"."""
         values: defaultdict[str, list[float]] = defaultdict(list)
         for row in self.rows:
             source = row if value in ("correct", "covered") else row.ledger
@@ -84,11 +122,6 @@ class Group:
             return None
         interval = statistics.mean_of_seeds(accuracies)
         return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
-
-    def mean(self, value: str) -> float:
-        """Mean over questions of a column of the ledger, or of "correct" or "covered"."""
-        values = self.by_question(value).values()
-        return sum(values) / len(values)
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -14,24 +14,26 @@ from cats_jax import cli
 from cats_jax.reporting.frontier import difficulty
 from cats_jax.reporting.frontier.comparison import even_budgets
 from cats_jax.reporting.frontier.difficulty import choices_by_difficulty
-from cats_jax.reporting.frontier.mixtures import Mixture, at_budget, frontier_of, mean
-from cats_jax.reporting.groups import groups
+from cats_jax.reporting.frontier.mixtures import Mixture, at_budget, frontier_of
+from cats_jax.reporting.groups import Point, groups
 
 
 @dataclass(frozen=True)
-class Made:
+class Made(Point):
     """A point whose columns are given."""
 
-    strategy: str
-    columns: dict = field(default_factory=dict)
-    num_candidates: int = 4
-    prm: str | None = None
+    label: str
+    columns: dict
 
     @property
     def name(self):
-        return self.strategy
+        return self.label
 
-    def by_question(self, value="correct"):
+    @property
+    def key(self):
+        return self.label, 4, None
+
+    def _column(self, value):
         return {str(index): each for index, each in enumerate(self.columns[value])}
 
 
@@ -57,14 +59,14 @@ def test_no_mixture_of_two_points_is_better_than_the_frontiers(pairs, budget):
         assert mixture is None
         return
     assert mixture is not None
-    assert mean(mixture, "correct") == pytest.approx(max(best))
-    assert mean(mixture, "tokens") <= budget + 1e-9
+    assert mixture.mean("correct") == pytest.approx(max(best))
+    assert mixture.mean("tokens") <= budget + 1e-9
 
 
 @given(points)
 def test_a_frontier_rises_and_bends_down(pairs):
     hull = frontier_of([made(*pair) for pair in pairs], "tokens")
-    places = [(mean(point, "tokens"), mean(point, "correct")) for point in hull]
+    places = [(point.mean("tokens"), point.mean("correct")) for point in hull]
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(places)]
     assert all(slope > 0 for slope in slopes)
     assert all(a > b for a, b in itertools.pairwise(slopes))

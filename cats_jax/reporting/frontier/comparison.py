@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import statistics
+from ..groups import Key, Point
 from ..statistics import Paired
-from .mixtures import Key, Mixture, Point, at_budget, elsewhere, mean
+from .mixtures import Mixture, at_budget, elsewhere
 
 NUM_BUDGETS = 9
 """Default number of budgets."""
@@ -61,7 +62,7 @@ def compare_frontiers(
     Args:
         own: frontier of the family on validation questions, see `frontier_of`.
         rivals: frontier of its rivals on the same questions.
-        on_test: the same configurations on test questions, by `key_of`.
+        on_test: the same configurations on test questions, by key.
         budgets: largest mean costs, ascending.
         cost: column of the ledger that is the cost.
     """
@@ -91,7 +92,7 @@ def _paired(differences: Collection[float]) -> Paired:
 
 def even_budgets(points: Sequence[Point], cost: str) -> list[float]:
     """`NUM_BUDGETS` budgets from the lowest to the highest cost, evenly spaced in logarithms."""
-    costs = [mean(point, cost) for point in points]
+    costs = [point.mean(cost) for point in points]
     low, high = max(min(costs), 1.0), max(*costs, 1.0)
     steps = range(1, NUM_BUDGETS - 1)
     # The ends are not rounded: the cheapest point must fit its own budget.

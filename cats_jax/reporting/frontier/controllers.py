@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ...errors import BadInputError
 from ...runs.folder import Row
-from ..groups import Group
+from ..groups import Group, Key, Point
 from .comparison import Comparison, compare_frontiers
 from .difficulty import ByDifficulty, choices_by_difficulty, pilot_scores
-from .mixtures import Key, Point, frontier_of, key_of
+from .mixtures import frontier_of
 
 GREEDY = "greedy"
 """Label of the strategy that a controller may be mixed with."""
@@ -93,30 +93,31 @@ def compare_controllers(
 
 def _on_test(points: Sequence[Point], test: Searched) -> tuple[dict[Key, Point], list[str]]:
     """The same points on test questions by key, and descriptions of the missing ones."""
-    groups_there = {key_of(group): group for group in test.groups}
+    groups_there = {group.key: group for group in test.groups}
     on_test: dict[Key, Point] = {}
     missing: list[str] = []
     scores: dict[Key, dict[str, float]] = {}
     for point in points:
         needs = point.needs if isinstance(point, ByDifficulty) else (point,)
-        absent = [_describe(each) for each in needs if key_of(each) not in groups_there]
+        absent = [_describe(each) for each in needs if each.key not in groups_there]
         missing += absent
         if absent:
             continue
         if not isinstance(point, ByDifficulty):
-            on_test[key_of(point)] = groups_there[key_of(point)]
+            on_test[point.key] = groups_there[point.key]
             continue
-        pilot = groups_there[key_of(point.pilot)]
-        if key_of(pilot) not in scores:
-            scores[key_of(pilot)] = pilot_scores([pilot], test.score_of)
-        if not scores[key_of(pilot)]:
+        pilot = groups_there[point.pilot.key]
+        if pilot.key not in scores:
+            scores[pilot.key] = pilot_scores([pilot], test.score_of)
+        if not scores[pilot.key]:
             missing.append(f"{_describe(pilot)} and 'trees: true'")
-        on_test[key_of(point)] = point.elsewhere(groups_there, scores[key_of(pilot)])
+        on_test[point.key] = point.elsewhere(groups_there, scores[pilot.key])
     return on_test, missing
 
 
 def _describe(point: Point) -> str:
-    return f"{point.name}{f' with {point.prm}' if point.prm else ''}"
+    _, _, prm = point.key
+    return f"{point.name}{f' with {prm}' if prm else ''}"
 
 
 def _check_complete(part: Searched) -> None:

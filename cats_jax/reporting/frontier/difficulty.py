@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runs.folder import Row, Run
-from ..groups import Group
-from .mixtures import Key, Point, frontier_of, key_of, mean
+from ..groups import Group, Key, Point
+from .mixtures import frontier_of
 
 NUM_BINS = 5
 """Number of bins of questions, as in the paper."""
@@ -33,55 +33,40 @@ _SAME_PATHS = (PILOT, "best_of_n_weighted")
 
 
 @dataclass(frozen=True)
-class ByDifficulty:
+class ByDifficulty(Point):
     """A configuration for each bin of questions.
 
     Attributes:
-        strategy: name of the choice.
+        label: name of the choice.
         pilot: configuration that every question is searched with first.
         chosen: configuration of each bin, from the lowest scores to the highest.
         edges: f64[NUM_BINS - 1], ascending scores between the bins.
         scores: mean path score of the pilot by question.
     """
 
-    strategy: str
+    label: str
     pilot: Group
     chosen: tuple[Group, ...]
     edges: np.ndarray
     scores: Mapping[str, float]
 
     @property
-    def num_candidates(self) -> int:
-        """N of the pilot."""
-        return self.pilot.num_candidates
-
-    @property
-    def prm(self) -> str | None:
-        """Label of the PRM."""
-        return self.pilot.prm
-
-    @property
     def name(self) -> str:
         """Name for tables."""
-        return self.strategy
+        return self.label
+
+    @property
+    def key(self) -> Key:
+        """The choice as a configuration, with N and PRM of the pilot."""
+        return self.label, self.pilot.num_candidates, self.pilot.prm
 
     @property
     def needs(self) -> tuple[Group, ...]:
         """The configurations that it consists of."""
         return (self.pilot, *self.chosen)
 
-    def by_question(self, value: str = "correct") -> dict[str, float]:
+    def _column(self, value: str) -> dict[str, float]:
         """A column by question id; costs include those of the pilot."""
-        if value not in self._columns:
-            self._columns[value] = self._by_question(value)
-        return self._columns[value]
-
-    @functools.cached_property
-    def _columns(self) -> dict[str, dict[str, float]]:
-        # Cached, because a choice is a point of the frontier at every budget.
-        return {}
-
-    def _by_question(self, value: str) -> dict[str, float]:
         of_pilot = self.pilot.by_question(value)
         columns = [group.by_question(value) for group in self.chosen]
         free = [value == "correct" or group.strategy in _SAME_PATHS for group in self.chosen]
@@ -100,8 +85,8 @@ class ByDifficulty:
         """The same choice on other questions, with the pilot's scores there."""
         return dataclasses.replace(
             self,
-            pilot=points[key_of(self.pilot)],
-            chosen=tuple(points[key_of(group)] for group in self.chosen),
+            pilot=points[self.pilot.key],
+            chosen=tuple(points[group.key] for group in self.chosen),
             scores=scores,
         )
 
@@ -143,7 +128,7 @@ def choices_by_difficulty(
     # At a price between two slopes, every bin has one best configuration.
     prices = [*((a + b) / 2 for a, b in itertools.pairwise(slopes)), 2.0 * slopes[-1] + 1.0]
     found = [tuple(_best(hull, price, cost) for hull in hulls) for price in prices]
-    distinct = {tuple(key_of(group) for group in chosen): chosen for chosen in found}
+    distinct = {tuple(group.key for group in chosen): chosen for chosen in found}
     return [
         ByDifficulty(f"by difficulty, choice {number}", pilot, groups, edges, scores)
         for number, groups in enumerate(distinct.values(), start=1)
@@ -183,11 +168,11 @@ def _pilot(found: Sequence[Group]) -> Group | None:
 def _slopes(hull: Sequence[Point], cost: str) -> list[float]:
     """Accuracy gained per unit of cost along a frontier."""
     return [
-        (mean(right, "correct") - mean(left, "correct")) / (mean(right, cost) - mean(left, cost))
+        (right.mean("correct") - left.mean("correct")) / (right.mean(cost) - left.mean(cost))
         for left, right in itertools.pairwise(hull)
     ]
 
 
 def _best(hull: Sequence[ByDifficulty], price: float, cost: str) -> Group:
-    best = max(hull, key=lambda point: mean(point, "correct") - price * mean(point, cost))
+    best = max(hull, key=lambda point: point.mean("correct") - price * point.mean(cost))
     return best.chosen[0]

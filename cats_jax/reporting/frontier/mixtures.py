@@ -10,56 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-
-class Point(Protocol):
-    """A configuration with its results; a `Group` is one."""
-
-    @property
-    def strategy(self) -> str:
-        """Label of the strategy."""
-        ...
-
-    @property
-    def num_candidates(self) -> int:
-        """N."""
-        ...
-
-    @property
-    def prm(self) -> str | None:
-        """Label of the PRM; None if none was called."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Short name for tables."""
-        ...
-
-    def by_question(self, value: str = "correct") -> dict[str, float]:
-        """A column of the ledger, or "correct", by question id."""
-        ...
-
+from ..groups import Key, PerQuestion, Point
 
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 
-Key = tuple[str, int, str | None]
-"""The key of a configuration: strategy, N and PRM."""
-
-
-def key_of(point: Point) -> Key:
-    """The point's key."""
-    return point.strategy, point.num_candidates, point.prm
-
-
-def mean(point: Point | Mixture, value: str) -> float:
-    """Mean of a column over questions."""
-    values = point.by_question(value).values()
-    return sum(values) / len(values)
-
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(PerQuestion):
     """Two configurations, the cheaper first; `second` searches `share`, in [0, 1], of questions."""
 
     first: Point
@@ -73,7 +32,7 @@ class Mixture:
             return self.second.name if self.share else self.first.name
         return f"{self.first.name} + {self.share:.0%} {self.second.name}"
 
-    def by_question(self, value: str = "correct") -> dict[str, float]:
+    def _column(self, value: str) -> dict[str, float]:
         """Expected value of a column over the coin, by id of a question that both points have."""
         one, two = self.first.by_question(value), self.second.by_question(value)
         return {
@@ -88,7 +47,7 @@ def frontier_of(points: Sequence[AnyPoint], cost: str) -> list[AnyPoint]:
 
     The points, at least one, have the same questions; `cost` is a column of the ledger.
     """
-    places = [(mean(point, cost), mean(point, "correct")) for point in points]
+    places = [(point.mean(cost), point.mean("correct")) for point in points]
     hull: list[int] = []
     for index in sorted(range(len(points)), key=lambda i: (places[i][0], -places[i][1])):
         if hull and places[index][1] <= places[hull[-1]][1]:
@@ -109,16 +68,16 @@ def _is_below(
 
 def at_budget(hull: Sequence[Point], budget: float, cost: str) -> Mixture | None:
     """The best mixture with a mean cost of at most `budget`; None if all cost more."""
-    if mean(hull[0], cost) > budget:
+    if hull[0].mean(cost) > budget:
         return None
     for left, right in itertools.pairwise(hull):
-        low, high = mean(left, cost), mean(right, cost)
+        low, high = left.mean(cost), right.mean(cost)
         if budget < high:
             return Mixture(left, right, (budget - low) / (high - low))
     return Mixture(hull[-1], hull[-1], 1.0)
 
 
 def elsewhere(mixture: Mixture, points: Mapping[Key, Point]) -> Mixture:
-    """The same mixture on other questions, whose configurations `points` has by `key_of`."""
-    first, second = points[key_of(mixture.first)], points[key_of(mixture.second)]
+    """The same mixture on other questions, whose configurations `points` has by key."""
+    first, second = points[mixture.first.key], points[mixture.second.key]
     return Mixture(first, second, mixture.share)

@@ -15,7 +15,7 @@ from ..sheets import Column, Record, Sheet, plain, share, signed, signed_span
 from .comparison import Comparison, Meeting, even_budgets
 from .controllers import Searched, compare_controllers
 from .difficulty import PILOT, ByDifficulty, mean_path_score
-from .mixtures import Mixture, mean
+from .mixtures import Mixture
 
 _WHO = (
     Column("controller", ("controller",), plain, 0, left=True),
@@ -160,8 +160,8 @@ def _mixture(name: str, mixture: Mixture | None, cost: Cost) -> dict[str, Any]:
         return dict.fromkeys((name, f"{name}_accuracy", f"{name}_{cost}"))
     return {
         name: mixture.name,
-        f"{name}_accuracy": mean(mixture, "correct"),
-        f"{name}_{cost}": mean(mixture, cost),
+        f"{name}_accuracy": mixture.mean("correct"),
+        f"{name}_{cost}": mixture.mean(cost),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cats_jax.reporting.frontier.comparison import Comparison
 from cats_jax.reporting.frontier.controllers import Searched, compare_controllers
-from cats_jax.reporting.frontier.mixtures import Mixture, mean
+from cats_jax.reporting.frontier.mixtures import Mixture
 from cats_jax.reporting.groups import Group
 from cats_jax.reporting.statistics import Paired
 
@@ -93,7 +93,7 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
 def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[Table]:
     """The tables of one comparison, from pairs of validation and test runs."""
     cheapest = {
-        cost: min(mean(group, cost) for first, _ in known for group in first.groups)
+        cost: min(group.mean(cost) for first, _ in known for group in first.groups)
         for cost in ("tokens", "flops")
     }
     for cost in ("tokens", "flops"):
@@ -231,7 +231,7 @@ def _cell(mixture: Mixture | None, cost: str) -> str:
     if mixture is None:
         return ""
     scale = 1.0 if cost == "tokens" else 1e-6
-    return at_cost(mean(mixture, "correct"), scale * mean(mixture, cost))
+    return at_cost(mixture.mean("correct"), scale * mixture.mean(cost))
 
 
 def _amount(value: float, cost: str) -> str:
