@@ -91,16 +91,13 @@ def describe_certificate(result: SearchResult, epsilon: float, grader: AnswerGra
     return f"{found}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
 
 
-def certify(
-    run: Run, held_out: Run, *, quantile: float = QUANTILE, grader: AnswerGrader | None = None
-) -> list[CertifiedGroup]:
+def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[CertifiedGroup]:
     """Certificates of each group that both runs have, with scores and trees.
 
     Args:
         run, held_out: the run whose answers are certified, and one of the same strategies, N and
             PRMs on other questions.
         quantile: share of held-out questions on which epsilon holds, in (0, 1].
-        grader: decides whether two answers are equal; default: the grader of the run's questions.
 
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
@@ -111,11 +108,12 @@ def certify(
             f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
             f"{str(run.folder)!r}, such as {min(shared)!r}; use a run on other questions"
         )
-    grader = make_grader(recorded_grader(run.manifest["config"])) if grader is None else grader
-    references = {_key(group): group for group in groups(held_out.rows)}
+    grader = make_grader(recorded_grader(run.manifest["config"]))
+    # The keys lack the data set, because the held-out questions may come from another one.
+    references = {group.key: group for group in groups(held_out.rows)}
     found = []
     for group in groups(run.rows):
-        reference = references.get(_key(group))
+        reference = references.get(group.key)
         if reference is None or group.prm is None:
             continue
         known = finished_paths(held_out, reference.rows, grader)
@@ -215,8 +213,3 @@ def _share(flags: Sequence[tuple[Row, bool]]) -> Interval:
 
 def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
     return _share(flags) if flags else None
-
-
-def _key(group: Group) -> tuple[str, int, str | None]:
-    # Without the data set, because the held-out questions may come from another one.
-    return group.strategy, group.num_candidates, group.prm

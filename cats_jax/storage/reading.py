@@ -93,9 +93,9 @@ def read_text(path: pathlib.Path, limit: int = MAX_FILE) -> str:
     return data.decode("utf-8-sig")
 
 
-def read_json(path: pathlib.Path, limit: int = MAX_FILE) -> Any:
+def read_json(path: pathlib.Path) -> Any:
     """The JSON value in a file; see `read_text` and `parse_json` for what they raise."""
-    return parse_json(read_text(path, limit))
+    return parse_json(read_text(path))
 
 
 def parse_json(text: str | bytes, *, any_integer: bool = False) -> Any:
