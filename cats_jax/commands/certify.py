@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -69,7 +69,7 @@ def certify(
     from ..storage.durable import whole_text
     from .terminal import make_console
 
-    make = _maker(target, max_loss, against, selective, stopping, delta, order)
+    make, sheet_of, draw = _steps(target, max_loss, against, selective, stopping, delta, order)
     if not runs:
         raise BadInputError("certify: name at least one run folder, such as runs/NAME")
     found = [read_run(run) for run in runs]
@@ -82,27 +82,20 @@ def certify(
     (chosen,) = merged
     folder = None if output is None else output_folder(output)
     made = make(chosen)
-    show_sheet(make_console(), made.sheet)
+    content, sheet = made.as_json(), sheet_of(made)
+    show_sheet(make_console(), sheet)
     if folder is not None:
-        write_sheets([made.sheet], folder)
+        write_sheets([sheet], folder)
         with drawing():
-            drawn = made.draw()
+            drawn = draw(made)
             for kind in FORMATS:
                 save_figure(drawn, folder / f"certificate.{kind}")
         with whole_text(folder / "certificate.json") as file:
-            file.write(json.dumps(made.content, indent=1) + "\n")
-    return 0 if made.content["chosen"] is not None else 1
+            file.write(json.dumps(content, indent=1) + "\n")
+    return 0 if content["chosen"] is not None else 1
 
 
-class _Made(NamedTuple):
-    """A certificate in the three forms that are shown or written."""
-
-    content: dict[str, Any]
-    sheet: Sheet
-    draw: Callable[[], Figure]
-
-
-def _maker(
+def _steps(
     target: float | None,
     max_loss: float | None,
     against: str | None,
@@ -110,37 +103,26 @@ def _maker(
     stopping: bool,
     delta: float,
     order: Literal["holm", "descending"],
-) -> Callable[[Run], _Made]:
-    """The function that makes the options' certificate from a run; BadInputError if they clash."""
+) -> tuple[Callable[[Run], Any], Callable[[Any], Sheet], Callable[[Any], Figure]]:
+    """What makes the options' certificate from a run, its table and its figure.
+
+    Raises:
+        BadInputError: options clash.
+    """
     from ..reporting import certified_configurations as configurations
-    from ..reporting import selective_answers
+    from ..reporting import selective_answers as answers
     from ..reporting import stopping_thresholds as thresholds
 
     if stopping:
         if max_loss is None or selective or (target, against) != (None, None) or order != "holm":
             raise BadInputError("--stopping: takes --max-loss E, without other claims and --order")
-
-        def of_stopping(run: Run) -> _Made:
-            found = thresholds.certify_stopping(run, max_loss, delta=delta)
-            sheet = thresholds.stopping_sheet(found)
-            return _Made(found.as_json(), sheet, partial(thresholds.draw_stopping, found))
-
-        return of_stopping
+        make = partial(thresholds.certify_stopping, max_loss=max_loss, delta=delta)
+        return make, thresholds.stopping_sheet, thresholds.draw_stopping
     claim = configurations.Claim(target, max_loss, against)
     if selective:
         if target is None or order != "holm":
             raise BadInputError("--selective: takes --target A, without --max-loss and --order")
-
-        def of_answers(run: Run) -> _Made:
-            found = selective_answers.certify_selective(run, target, delta=delta)
-            sheet = selective_answers.selective_sheet(found)
-            return _Made(found.as_json(), sheet, partial(selective_answers.draw_selective, found))
-
-        return of_answers
-
-    def of_configurations(run: Run) -> _Made:
-        found = configurations.certify_run(run, claim, delta=delta, order=order)
-        sheet = configurations.certificate_sheet(found)
-        return _Made(found.as_json(), sheet, partial(configurations.draw_certificate, found))
-
-    return of_configurations
+        make = partial(answers.certify_selective, target=target, delta=delta)
+        return make, answers.selective_sheet, answers.draw_selective
+    make = partial(configurations.certify_run, claim=claim, delta=delta, order=order)
+    return make, configurations.certificate_sheet, configurations.draw_certificate
