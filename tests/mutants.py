@@ -480,7 +480,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a controller trained off-line forgets what it was taught",
         "cats_jax/training/train.py:_learned_from", "list(taught.values())", "[]",
         "tests/training/test_training_split.py -k from_trajectories"),
-    Mutant("the name of a row leaves a narrow table", "cats_jax/reporting/fitting.py:fitting",
+    Mutant("the name of a row leaves a narrow table", "cats_jax/reporting/printing.py:fitting",
         "leaving is None or ranks[leaving] == 0", "leaving is None",
         'tests/reporting/test_sheets.py -k "columns_leave or whole"'),
     Mutant("a bracket of a label is an argument of LaTeX's line break",

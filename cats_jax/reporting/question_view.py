@@ -15,9 +15,9 @@ from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from .draw import describe_result, draw_search
 from .plain_text import one_line
+from .printing import new_table
 from .question_table import full_width, mark
 from .right_path import RightPath, follow_right_path
-from .tables import new_table
 
 _MAX_LABEL, _MAX_TEXT = 40, 400
 _GAP = 4

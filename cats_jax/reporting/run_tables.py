@@ -12,6 +12,7 @@ from ..evaluation.failing import commonest_reason
 from ..evaluation.wall_times import WallTimes
 from .actions import ACTION, action_counts, action_entropy, describe_action
 from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare, identity, interval
+from .printing import new_table
 from .sheets import (
     Column,
     Record,
@@ -25,7 +26,6 @@ from .sheets import (
     span,
     three_digits,
 )
-from .tables import new_table
 
 Cost = Literal["tokens", "flops"]
 """The cost by which two configurations are of similar compute; a column of the ledger."""

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from cats_jax.errors import BadInputError
 from cats_jax.reporting import sheet_files
-from cats_jax.reporting.fitting import fitting, table_width
 from cats_jax.reporting.plain_text import one_line
-from cats_jax.reporting.printing import show_sheet
+from cats_jax.reporting.printing import fitting, show_sheet, table_width
 from cats_jax.reporting.sheets import (
     Column,
     Sheet,
