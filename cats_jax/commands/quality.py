@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from ..errors import BadInputError
-from .prm_options import PrmOptions
+from .model_options import PrmOptions
 
 if TYPE_CHECKING:
     from rich.console import Console

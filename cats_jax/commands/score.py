@@ -6,7 +6,7 @@ import pathlib
 
 import tyro
 
-from .prm_options import PrmOptions
+from .model_options import PrmOptions
 
 
 def score(
