@@ -66,9 +66,10 @@ def quality(
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.
         loading: how PRMs are loaded.
     """
+    from ..reporting.certified_configurations import check_shares
     from ..reporting.printing import show_sheet
     from ..scoring import quality_report
-    from ..scoring.certified_quality import certified_quality, certified_sheets, check_certified
+    from ..scoring.certified_quality import certified_quality, certified_sheets
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
@@ -79,7 +80,7 @@ def quality(
         raise BadInputError("quality: name at least one file of labelled steps")
     specs = [loading.spec(prm) for prm in prms]
     check_settings(quantile, clip)
-    check_certified(delta, trust)
+    check_shares(delta=delta, trust=trust)
     if calibrated and not certified:
         raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
     _check_prms(prms, loading.backend, scored)

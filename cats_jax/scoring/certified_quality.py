@@ -18,6 +18,7 @@ import theory
 
 from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
+from ..reporting.certified_configurations import check_shares
 from ..reporting.sheets import Column, Record, Sheet, plain, share
 from .labelled import LabelledData, labelled_scores
 
@@ -133,9 +134,9 @@ def certified_quality(
         calibrated: whether risks of calibrated heads are added, see `Head`.
 
     Raises:
-        BadInputError: see `check_certified`.
+        BadInputError: see `check_shares`.
     """
-    check_certified(delta, trust)
+    check_shares(delta=delta, trust=trust)
     found = []
     for group, paths in labelled.by_group().items():
         names = list(dict.fromkeys(path.question for path in paths))
@@ -157,13 +158,6 @@ def certified_quality(
         statements = tuple(risks), tuple(steps), tuple(heads)
         found.append(CertifiedQuality(group, len(names), delta, trust, *statements))
     return found
-
-
-def check_certified(delta: float, trust: float) -> None:
-    """Raise BadInputError unless both are in (0, 1)."""
-    for name, value in (("--delta", delta), ("--trust", trust)):
-        if not 0 < value < 1:
-            raise BadInputError(f"{name}={value:g}: must be between 0 and 1")
 
 
 def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
