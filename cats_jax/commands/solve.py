@@ -104,34 +104,15 @@ def solve(
             estimates one): also say whether the answer is certified.
         functions: run the code of functions that are named as module:function.
     """
+    # The arguments that are there; a seed or a limit of 0 is, too.
+    given = {
+        name: value for name, value in locals().items() if value is not None and value is not False
+    }
     from ..specs.functions import function_lines
     from .solve_recipe import one_cell
     from .terminal import make_console, say
 
     _check_arguments(question, epsilon, certified, elsewhere=elsewhere)
-    given = {
-        "certified": certified,
-        "elsewhere": elsewhere or None,
-        "strategy": strategy,
-        "num_candidates": num_candidates,
-        "policy": policy,
-        "policy_format": policy_format,
-        "policy_adapter": policy_adapter,
-        "chat": chat or None,
-        "prm": prm,
-        "prm_format": prm_format,
-        "prm_adapter": prm_adapter,
-        "prm_head": prm_head,
-        "checkpoint": checkpoint,
-        "calibration": calibration,
-        "beam_width": beam_width,
-        "path_score": path_score,
-        "max_depth": max_depth,
-        "max_step_tokens": max_step_tokens,
-        "budget": budget,
-        "seed": seed,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
     one = one_cell(given, loading, recipe)
     console, status = make_console(), make_console(stderr=True)
     for line in function_lines(one.strategies, one.policy, one.prms, allowed=functions):
