@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _LEAST_SHARE = 0.05
 """Share of the work that must be done before the rest is estimated."""
@@ -16,48 +16,47 @@ class _Part:
     done: int
 
 
+@dataclass
 class TimeLeft:
     """One estimate for all cells of a run.
 
     A cell's work is its number of questions times its weight, a question in progress counting half.
     The rest is assumed to take as long per unit as the work that this process has done.
+
+    Attributes:
+        weights: work of one question of each cell, by the cells' titles.
+        questions, in_flight: numbers of questions of a cell, and of those searched at once.
+        begun: the cells that have begun.
     """
 
-    def __init__(self, weights: Mapping[str, float], questions: int, in_flight: int) -> None:
-        """Start without a cell.
-
-        Args:
-            weights: work of one question of each cell, by the cells' titles.
-            questions, in_flight: numbers of questions of a cell, and of those searched at once.
-        """
-        self._weights = weights
-        self._questions = questions
-        self._in_flight = in_flight
-        self._begun: dict[str, _Part] = {}
+    weights: Mapping[str, float]
+    questions: int
+    in_flight: int
+    begun: dict[str, _Part] = field(default_factory=dict)
 
     def begin(self, title: str, total: int, before: int) -> None:
         """A cell begins, with `before` rows of an earlier start."""
-        self._begun[title] = _Part(total, before, before)
+        self.begun[title] = _Part(total, before, before)
 
     def end_question(self, title: str) -> None:
         """One more question of a cell has ended."""
-        self._begun[title].done += 1
+        self.begun[title].done += 1
 
     @property
     def share(self) -> float:
         """Share of all work whose rows are finished, in [0, 1]."""
-        done = sum(self._weights[title] * part.done for title, part in self._begun.items())
+        done = sum(self.weights[title] * part.done for title, part in self.begun.items())
         return done / self._all
 
     def seconds(self, elapsed: float) -> float | None:
         """Seconds that are left after `elapsed` seconds of work; None while too little is done."""
         new, left = 0.0, self._all
-        for title, part in self._begun.items():
-            open_questions = min(self._in_flight, part.total - part.done)
+        for title, part in self.begun.items():
+            open_questions = min(self.in_flight, part.total - part.done)
             work = part.done - part.before + 0.5 * open_questions
-            new += self._weights[title] * work
-            left -= self._weights[title] * (part.before + work)
-        ended = any(part.done > part.before for part in self._begun.values())
+            new += self.weights[title] * work
+            left -= self.weights[title] * (part.before + work)
+        ended = any(part.done > part.before for part in self.begun.values())
         if not ended or new < _LEAST_SHARE * (new + left):
             return None
         return elapsed * left / new
@@ -65,8 +64,8 @@ class TimeLeft:
     @property
     def _all(self) -> float:
         return sum(
-            weight * (self._begun[title].total if title in self._begun else self._questions)
-            for title, weight in self._weights.items()
+            weight * (self.begun[title].total if title in self.begun else self.questions)
+            for title, weight in self.weights.items()
         )
 
 

@@ -27,7 +27,7 @@ from ..live.ledger import Ledger
 from ..live.results import SearchResult
 from ..models.footprint import Footprint, Work
 from ..models.source import ModelSource, check_models
-from ..protocols import Question, StepGenerator, StepScorer
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer
 from ..specs.recipe import PolicySpec, PrmSpec, Recipe
 from .cells import Cell
 from .runners import LocalRunner, largest_work
@@ -142,7 +142,7 @@ def measure(
     """
     check_models(models, recipe.policy, recipe.prms, largest_work(recipe, cells))
     loaded = _Loaded(models)
-    searches = _Searches(recipe, questions, loaded, report)
+    searches = _Searches(recipe, questions, loaded, report, default_grader(recipe.questions))
     kinds = _kinds(cells)
     ends = time.perf_counter() + seconds
     samples: list[Sample] = []
@@ -180,32 +180,26 @@ def _kinds(cells: Sequence[Cell]) -> list[list[Cell]]:
     return kinds
 
 
+@dataclass(frozen=True)
 class _Searches:
     """Searches of a recipe's first questions, under a limit of time."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        questions: Sequence[Question],
-        models: ModelSource,
-        report: Callable[[str], None],
-    ) -> None:
-        self._recipe = recipe
-        self._questions = questions
-        self._models = models
-        self._report = report
-        self._grader = default_grader(recipe.questions)
+    recipe: Recipe
+    questions: Sequence[Question]
+    models: ModelSource
+    report: Callable[[str], None]
+    grader: AnswerGrader
 
     def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
         """A sample of the first of the cells, and of the others while the seconds last.
 
         Loading the models comes first and does not count.
         """
-        self._models.policy(self._recipe.policy)
+        self.models.policy(self.recipe.policy)
         if cells[0].prm is not None:
-            self._models.prm(cells[0].prm)
+            self.models.prm(cells[0].prm)
         ends = time.perf_counter() + seconds
-        most = min(self._recipe.in_flight, len(self._questions))
+        most = min(self.recipe.in_flight, len(self.questions))
         least = min(_FIRST_QUESTIONS, most)
         samples: list[Sample] = []
         for cell in cells:
@@ -215,7 +209,7 @@ class _Searches:
                 number = min(most, samples[-1].affordable(ends, scale))
                 if number < least:
                     break
-            self._report(cell.title)
+            self.report(cell.title)
             sample = self._search(cell, number)
             number = min(most, sample.affordable(ends))
             if number >= 2 * len(sample.ledgers):
@@ -231,8 +225,8 @@ class _Searches:
     def _search(self, cell: Cell, number: int) -> Sample:
         results: list[SearchResult] = []
         times = WallTimes()
-        runner = LocalRunner(self._recipe, [cell], self._models, self._grader, times)
-        runner.search(cell, self._questions[:number], results.append)
+        runner = LocalRunner(self.recipe, [cell], self.models, self.grader, times)
+        runner.search(cell, self.questions[:number], results.append)
         ledgers = tuple(result.ledger for result in results)
         compiling = min(times.parts["compiling"], times.searching)
         return Sample(cell, ledgers, times.searching - compiling, compiling)

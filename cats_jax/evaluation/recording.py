@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..datasets import QuestionSet
@@ -32,37 +33,28 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Recorder:
     """Grades results of one cell, writes them as rows, and notifies the observers."""
 
-    def __init__(
-        self,
-        cell: Cell,
-        questions: QuestionSet,
-        grader: AnswerGrader,
-        writer: RunWriter,
-        with_trees: bool,
-        observers: Sequence[Observer],
-        times: WallTimes,
-    ) -> None:
-        self._cell = cell
-        self._questions = questions
-        self._grader = grader
-        self._writer = writer
-        self._with_trees = with_trees
-        self._observers = observers
-        self._times = times
+    cell: Cell
+    questions: QuestionSet
+    grader: AnswerGrader
+    writer: RunWriter
+    with_trees: bool
+    observers: Sequence[Observer]
+    times: WallTimes
 
     def __call__(self, result: SearchResult) -> None:
         """Grade one result and write its row, with its tree if `with_trees` was given."""
         started = time.perf_counter()
-        certified = self._cell.spec.certified
+        certified = self.cell.spec.certified
         if certified is not None:
             result = decided(result, certified.threshold)
-        cell, identity = self._cell, result.question.id
-        gold = self._questions.answers[identity]
-        tolerance = self._questions.tolerances.get(identity)
-        grade = grade_answer(self._grader, result.answer, gold, tolerance)
+        cell, identity = self.cell, result.question.id
+        gold = self.questions.answers[identity]
+        tolerance = self.questions.tolerances.get(identity)
+        grade = grade_answer(self.grader, result.answer, gold, tolerance)
         row = Row(
             key=cell.key(identity),
             question=identity,
@@ -70,7 +62,7 @@ class Recorder:
             num_candidates=cell.num_candidates,
             prm=None if cell.prm is None else cell.prm.label,
             seed=cell.seed,
-            meta=self._questions.meta.get(identity, {}),
+            meta=self.questions.meta.get(identity, {}),
             answer=result.answer,
             gold=gold,
             correct=grade.correct,
@@ -79,16 +71,16 @@ class Recorder:
             steps=result.steps,
             ledger=result.ledger,
             actions=_count_actions(result),
-            dataset=self._questions.datasets.get(identity, ""),
+            dataset=self.questions.datasets.get(identity, ""),
             tolerance=tolerance,
             covered=grade.correct
-            or is_covered(self._grader, [path.answer for path in result.paths], gold, tolerance),
+            or is_covered(self.grader, [path.answer for path in result.paths], gold, tolerance),
         )
         # A replay of a bank has no tree.
-        self._writer.add(row, result if self._with_trees and result.candidates else None)
-        for observer in self._observers:
+        self.writer.add(row, result if self.with_trees and result.candidates else None)
+        for observer in self.observers:
             observer.row(cell.title, row)
-        self._times.recording += time.perf_counter() - started
+        self.times.recording += time.perf_counter() - started
 
 
 def _count_actions(result: SearchResult) -> tuple[tuple[int, int, float, float, int, int], ...]:
