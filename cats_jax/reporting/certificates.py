@@ -30,7 +30,6 @@ from .finished_paths import finished_paths, scored_answers
 from .groups import Group, groups, identity, interval
 from .run_tables import IDENTITY
 from .sheets import Column, Sheet, share, span
-from .statistics import Interval
 
 QUANTILE = 0.5
 """Default quantile. A truth is 0 or 1, so a deviation may be near 1; if most questions have a path
@@ -54,10 +53,10 @@ class CertifiedGroup:
     group: Group
     epsilon: Estimate
     exceeded: Estimate
-    certified: Interval
-    accuracy: Interval | None
-    others: Interval | None
-    wrong: Interval
+    certified: Estimate
+    accuracy: Estimate | None
+    others: Estimate | None
+    wrong: Estimate
 
 
 def observed_gap(result: SearchResult, grader: AnswerGrader) -> float | None:
@@ -155,12 +154,12 @@ def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:
     records = tuple(
         {
             **identity(row.group),
-            **interval("epsilon", Interval(*row.epsilon)),
+            **interval("epsilon", row.epsilon),
             **interval("certified", row.certified),
             **interval("accuracy", row.accuracy),
             **interval("others", row.others),
             **interval("wrong", row.wrong),
-            **interval("exceeded", Interval(*row.exceeded)),
+            **interval("exceeded", row.exceeded),
         }
         for row in found
     )
@@ -203,7 +202,7 @@ def _certified(
     )
 
 
-def _share(flags: Sequence[tuple[Row, bool]]) -> Interval:
+def _share(flags: Sequence[tuple[Row, bool]]) -> Estimate:
     """Share of questions, each with the mean over its seeds."""
     values: defaultdict[str, list[float]] = defaultdict(list)
     for row, flag in flags:
@@ -211,5 +210,5 @@ def _share(flags: Sequence[tuple[Row, bool]]) -> Interval:
     return statistics.accuracy([sum(found) / len(found) for found in values.values()])
 
 
-def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Interval | None:
+def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Estimate | None:
     return _share(flags) if flags else None

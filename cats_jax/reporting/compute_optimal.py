@@ -18,10 +18,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from theory.estimators import Estimate
+
 from ..errors import BadInputError
 from . import statistics
 from .groups import Group
-from .statistics import Interval, Paired
+from .statistics import Paired
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Choice:
 
     group: Group
     own: float
-    accuracy: Interval
+    accuracy: Estimate
     cost: float
 
 
@@ -66,7 +68,7 @@ class AtBudget:
     levels: Mapping[str, Choice]
     fixed: Choice
     own: float
-    accuracy: Interval
+    accuracy: Estimate
     cost: float
     gain: Paired
 

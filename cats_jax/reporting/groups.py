@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from theory.estimators import Estimate
+
 from ..runs.folder import Row, Run
 from . import statistics
-from .statistics import Interval, Paired
+from .statistics import Paired
 
 SIMILAR_COMPUTE = 1.25
 """Largest cost of a baseline of similar compute, as a multiple of the policy's cost."""
@@ -98,11 +100,11 @@ class Group(Point):
             values[row.question].append(float(getattr(source, value)))
         return {question: sum(found) / len(found) for question, found in values.items()}
 
-    def accuracy(self) -> Interval:
+    def accuracy(self) -> Estimate:
         """Share of right answers; failed questions are wrong."""
         return statistics.accuracy(list(self.by_question().values()))
 
-    def accuracy_over_seeds(self) -> Interval | None:
+    def accuracy_over_seeds(self) -> Estimate | None:
         """Mean of the run seeds' accuracies with Student's interval, cut off at 0 and 1.
 
         The interval covers the variation over seeds on these questions, that of `accuracy` the
@@ -121,7 +123,7 @@ class Group(Point):
         if len(accuracies) < 2:
             return None
         interval = statistics.mean_of_seeds(accuracies)
-        return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
+        return Estimate(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
@@ -143,7 +145,7 @@ def identity(group: Group) -> dict[str, Any]:
     return {"strategy": group.strategy, "num_candidates": group.num_candidates, "prm": group.prm}
 
 
-def interval(name: str, found: Interval | None) -> dict[str, Any]:
+def interval(name: str, found: Estimate | None) -> dict[str, Any]:
     """Three values: the estimate, and the ends of its interval as NAME_low and NAME_high."""
     if found is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))

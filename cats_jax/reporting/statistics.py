@@ -15,21 +15,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from theory.estimators import Estimate
+
 CONFIDENCE = 0.95
 _RESAMPLES = 5000
 _BATCH = 500
 _MOST_KEPT = 2000  # questions, whose resamples take 80 MB
 # Tables with intervals are compared between runs, so the resampling never varies.
 _BOOTSTRAP_SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate with its confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class Paired:
         moved: the differences that are not 0, f[wins + losses].
     """
 
-    difference: Interval
+    difference: Estimate
     wins: int
     losses: int
     questions: int
@@ -68,7 +61,7 @@ class Paired:
 
 
 @functools.lru_cache(maxsize=4096)  # scipy tests a hypothesis first; reports repeat their calls
-def wilson(successes: int, trials: int) -> Interval:
+def wilson(successes: int, trials: int) -> Estimate:
     """Share of successes with Wilson's interval.
 
     Raises:
@@ -77,10 +70,10 @@ def wilson(successes: int, trials: int) -> Interval:
     if trials < 1:
         raise ValueError(f"trials={trials}: an interval needs at least one trial")
     bounds = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
-    return Interval(successes / trials, float(bounds.low), float(bounds.high))
+    return Estimate(successes / trials, float(bounds.low), float(bounds.high))
 
 
-def accuracy(shares: Sequence[float]) -> Interval:
+def accuracy(shares: Sequence[float]) -> Estimate:
     """Mean of the shares of right answers, one per question, with its interval.
 
     The interval is Wilson's if all shares are 0 or 1, else the bootstrap over questions.
@@ -90,7 +83,7 @@ def accuracy(shares: Sequence[float]) -> Interval:
     return bootstrap_mean(shares)
 
 
-def bootstrap_mean(values: Sequence[float]) -> Interval:
+def bootstrap_mean(values: Sequence[float]) -> Estimate:
     """Mean with its percentile bootstrap interval; a point for fewer than two distinct values.
 
     Raises:
@@ -103,12 +96,12 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
 
 
 @functools.lru_cache(maxsize=1024)  # comparisons with other rivals may have the same two frontiers
-def _bootstrap(values: bytes) -> Interval:
+def _bootstrap(values: bytes) -> Estimate:
     """The interval of float64 values, as bytes so that the cache can find them."""
     sample = np.frombuffer(values)
     mean = float(sample.mean())
     if np.ptp(sample) == 0:
-        return Interval(mean, mean, mean)
+        return Estimate(mean, mean, mean)
     known = _Resampled(_resampled_means(sample)) if sample.size <= _MOST_KEPT else None
     result = stats.bootstrap(
         (sample,),
@@ -121,7 +114,7 @@ def _bootstrap(values: bytes) -> Interval:
         rng=np.random.default_rng(_BOOTSTRAP_SEED),
     )
     bounds = result.confidence_interval
-    return Interval(mean, float(bounds.low), float(bounds.high))
+    return Estimate(mean, float(bounds.low), float(bounds.high))
 
 
 class _Resampled(NamedTuple):
@@ -151,7 +144,7 @@ def _resamples(size: int) -> np.ndarray:
     return rng.integers(0, size, (_RESAMPLES, size))
 
 
-def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Interval:
+def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Estimate:
     """Mean of figures, one per seed of a training or a run, with Student's interval.
 
     Raises:
@@ -162,7 +155,7 @@ def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Interval:
         raise ValueError(f"{sample.size} seeds: an interval needs at least two")
     mean, error = float(sample.mean()), float(sample.std(ddof=1) / np.sqrt(sample.size))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, sample.size - 1)) * error
-    return Interval(mean, mean - half, mean + half)
+    return Estimate(mean, mean - half, mean + half)
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Paired:

@@ -19,10 +19,11 @@ import jax
 import numpy as np
 
 import learners
+from theory.estimators import Estimate
 
 from ..controllers import checkpoint
 from ..errors import BadInputError, known_names, quoted
-from ..reporting.statistics import Interval, mean_of_seeds
+from ..reporting.statistics import mean_of_seeds
 from ..storage import durable
 from ..storage.reading import read_json, reading
 from ..storage.schema import checked, from_mapping
@@ -197,7 +198,7 @@ class Result:
             entropy=tuple(document["entropy"]),
         )
 
-    def value(self) -> Interval:
+    def value(self) -> Estimate:
         """Accuracy minus price of the candidates, averaged over N, with its interval over seeds."""
         cost = PRICE * self.candidates / 100.0
         return mean_of_seeds(np.mean(self.accuracy - cost, axis=1))

@@ -38,8 +38,8 @@ def test_one_run_a_question_is_wilson_and_several_are_resampled_by_question():
 
 
 def test_bootstrap_is_a_point_without_variation_and_the_same_each_time():
-    assert statistics.bootstrap_mean([2.0, 2.0]) == statistics.Interval(2.0, 2.0, 2.0)
-    assert statistics.bootstrap_mean([7.0]) == statistics.Interval(7.0, 7.0, 7.0)
+    assert statistics.bootstrap_mean([2.0, 2.0]) == statistics.Estimate(2.0, 2.0, 2.0)
+    assert statistics.bootstrap_mean([7.0]) == statistics.Estimate(7.0, 7.0, 7.0)
     values = [1.0, 2.0, 5.0, 7.0]
     assert statistics.bootstrap_mean(values) == statistics.bootstrap_mean(values)
     with pytest.raises(ValueError, match="empty"):
@@ -57,7 +57,7 @@ def test_bootstrap_is_scipys_from_its_seed_to_the_last_bit(monkeypatch, most_kep
             (sample,), np.mean, n_resamples=5000, method="percentile", rng=np.random.default_rng(0)
         )
         bounds = found.confidence_interval
-        expected = statistics.Interval(sample.mean(), bounds.low, bounds.high)
+        expected = statistics.Estimate(sample.mean(), bounds.low, bounds.high)
         assert statistics.bootstrap_mean(sample.tolist()) == expected
 
 

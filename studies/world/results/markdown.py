@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cats_jax.reporting.statistics import Interval
+from theory.estimators import Estimate
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,6 @@ def at_cost(accuracy: float, cost: float) -> str:
     return f"{share(accuracy)} ({cost:.0f})"
 
 
-def difference(interval: Interval) -> str:
+def difference(interval: Estimate) -> str:
     """A difference with its interval: +0.050 (+0.023 to +0.076)."""
     return f"{interval.value:+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
