@@ -74,10 +74,6 @@ class Evaluation:
     notes: tuple[str, ...] = ()
     guarantees: tuple[str, ...] = ()
 
-    def bounds(self) -> list[tuple[Cell, int, int, int, int]]:
-        """`cost_bounds` of this evaluation."""
-        return cost_bounds(self.recipe, self.cells, len(self.questions.questions))
-
 
 def cost_bounds(
     recipe: Recipe, cells: Sequence[Cell], num_questions: int

@@ -119,11 +119,6 @@ def _in_order(rows: Sequence[Row], config: object) -> list[Row]:
     return sorted(rows, key=place)
 
 
-def check_described(run: Run) -> None:
-    """Raise BadInputError unless the manifest has all that tables and merging read."""
-    manifests.check_described(run.folder, run.manifest)
-
-
 def _places(labels: Iterable[str | None]) -> dict[str | None, int]:
     return {label: place for place, label in enumerate(dict.fromkeys(labels))}
 

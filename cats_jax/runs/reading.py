@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Sequence
 
 from ..errors import BadInputError
-from .folder import Run, check_described, read_run
+from . import manifests
+from .folder import Run, read_run
 
 
 def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
@@ -37,7 +38,7 @@ def _read(folder: pathlib.Path) -> Run:
         run = read_run(folder)
     except OSError as error:
         raise BadInputError(f"{str(folder)!r} can't be read ({error.strerror})") from error
-    check_described(run)
+    manifests.check_described(run.folder, run.manifest)
     if not run.rows:
         raise BadInputError(f"{str(folder)!r} has no rows yet: run `cats-jax evaluate` first")
     return run

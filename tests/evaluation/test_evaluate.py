@@ -123,7 +123,8 @@ def test_bounds_hold(finished):
     evaluation = evaluate.prepare(
         recipe, scripted.ScriptedModels(), scripted.question_set(_QUESTIONS)
     )
-    for cell, rows, candidates, tokens, prm_tokens in evaluation.bounds():
+    bounds = evaluate.cost_bounds(evaluation.recipe, evaluation.cells, _QUESTIONS)
+    for cell, rows, candidates, tokens, prm_tokens in bounds:
         ledgers = [row.ledger for row in run.rows if row.strategy == cell.spec.label]
         assert rows == len(ledgers) == _QUESTIONS
         assert sum(ledger.candidates for ledger in ledgers) <= candidates
@@ -257,7 +258,7 @@ def test_both_intervals_of_several_seeds():
 def test_seeds_do_not_narrow_the_interval_over_questions():
     few, many = (_group([[True, False, True, False] * 5] * seeds) for seeds in (2, 50))
     assert few.accuracy() == many.accuracy()
-    assert few.accuracy_over_seeds() == statistics.Interval(0.5, 0.5, 0.5)
+    assert few.accuracy_over_seeds() == statistics.Estimate(0.5, 0.5, 0.5)
 
 
 def test_a_seed_without_all_its_questions_is_left_out_of_the_interval_over_seeds():

@@ -8,7 +8,8 @@ from mutations import mutations, reads_or_refuses
 from run_folders import candidate, searched
 
 from cats_jax.live.results import DecisionRow
-from cats_jax.runs.folder import RESULTS, TREES, RunWriter, check_described, read_run
+from cats_jax.runs.folder import RESULTS, TREES, RunWriter, read_run
+from cats_jax.runs.manifests import check_described
 from cats_jax.specs.calibrations import load_calibrations
 from cats_jax.storage.manifest import MANIFEST
 
@@ -28,7 +29,7 @@ def _run(folder):
 
 def _read(folder):
     run = read_run(folder)
-    check_described(run)
+    check_described(run.folder, run.manifest)
     return [run.tree(each) for each in run.rows]
 
 
