@@ -117,29 +117,20 @@ def plain(value: Value) -> str:
     return str(value)
 
 
-def share(value: float) -> str:
-    """An accuracy or another share: 0.672."""
-    return f"{value:.3f}"
+share = "{:.3f}".format
+"""An accuracy or another share: 0.672."""
 
+span = "{:.3f}-{:.3f}".format
+"""An interval of shares: 0.512-0.640."""
 
-def span(low: float, high: float) -> str:
-    """An interval of shares: 0.512-0.640."""
-    return f"{low:.3f}-{high:.3f}"
+signed = "{:+.3f}".format
+"""A difference: +0.050."""
 
+signed_span = "{:+.3f} to {:+.3f}".format
+"""An interval of differences: -0.010 to +0.110."""
 
-def signed(value: float) -> str:
-    """A difference: +0.050."""
-    return f"{value:+.3f}"
-
-
-def signed_span(low: float, high: float) -> str:
-    """An interval of differences: -0.010 to +0.110."""
-    return f"{low:+.3f} to {high:+.3f}"
-
-
-def count(value: float) -> str:
-    """A count, or a mean of counts: 1234."""
-    return f"{value:.0f}"
+count = "{:.0f}".format
+"""A count, or a mean of counts: 1234."""
 
 
 def giga(value: float) -> str:
