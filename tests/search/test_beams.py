@@ -261,7 +261,7 @@ def test_a_spent_budget_leaves_no_rollout_behind(budget):
 def test_look_ahead_search_answers_within_the_usual_budget(num_candidates):
     for seed in range(4):
         tree, usual = Tree(seed, texts=99), num_candidates * DEPTH
-        beams, finished, _, spent, _ = played("lookahead", tree, num_candidates, usual)
+        _, finished, _, spent, _ = played("lookahead", tree, num_candidates, usual)
         assert finished
         assert all(len(node) == DEPTH for node in finished)
         assert spent <= usual
