@@ -16,7 +16,7 @@ import json
 import pathlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 
 import jax
 import jax.numpy as jnp
@@ -206,7 +206,7 @@ def compare(
                 real = statistics.wilson(sum(right), len(right))
                 found = simulate(params, world.PRM_FAMILY.index(prm), strategy, num_candidates)
                 model = statistics.wilson(int(found.sum()), found.size)
-                cells.append(Cell(prm, name, num_candidates, *astuple(real), *astuple(model)))
+                cells.append(Cell(prm, name, num_candidates, *real, *model))
                 log(f"{prm} {name} N={num_candidates}: {real.value:.3f} / {model.value:.3f}")
     return cells
 
