@@ -17,7 +17,7 @@ class BankCost:
         paths: complete paths that are drawn for every question, over all sampling settings.
         samples: steps that the policy samples.
         sampled: tokens that it samples.
-        scored: tokens that each PRM computes.
+        scored: tokens that each PRM computes; the policy's own confidence computes none.
     """
 
     paths: int

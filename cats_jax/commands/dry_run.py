@@ -80,8 +80,10 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     formats += _endpoint(recipe.policy)
     cost = bank_cost(recipe, count)
     policy = [f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}"]
-    scored = [f"{count:,}", "", "", f"{cost.scored:,}"]
-    rows = [["policy", *policy], *([f"PRM {spec.label}", *scored] for spec in recipe.prms)]
+    rows = [["policy", *policy]]
+    for spec in recipe.prms:
+        scored = 0 if spec.is_confidence else cost.scored
+        rows.append([f"PRM {spec.label}", f"{count:,}", "", "", f"{scored:,}"])
     columns = {"model": 0, "questions": 3, "paths each": 4, "steps": 2, "tokens": 1}
     _show(console, "about at most", columns, rows)
     together = recipe.allocation.reads_scores

@@ -24,7 +24,6 @@ from ..models.source import is_outcome_model, thought_tokens, writes_verdicts
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.comparing import ComparisonPrompt
-from ..specs.functions import SHIPPED
 from ..specs.models import PolicySpec
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 from ..specs.rewriting import Rewriting
@@ -239,7 +238,7 @@ def _by_label(given: Sequence[Any], settled: Sequence[Any]) -> dict[str, Any]:
 
 def _check_confidence(prm: PrmSpec | None, policy: PolicySpec) -> None:
     missing = _missing_log_probs(policy, "take another PRM")
-    if prm is not None and prm.path == SHIPPED["confidence"] and missing:
+    if prm is not None and prm.is_confidence and missing:
         raise BadInputError(f"PRM {prm.label!r} is the policy's own confidence, {missing}")
 
 

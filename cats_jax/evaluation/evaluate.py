@@ -88,7 +88,7 @@ def cost_bounds(
 
     Returns:
         (cell, rows, candidates, sampled tokens, PRM tokens) of each cell. PRM tokens are 0 for a
-        strategy that reads no scores.
+        strategy that reads no scores, and for the policy's own confidence.
     """
     table = []
     for cell in cells:
@@ -108,7 +108,8 @@ def cost_bounds(
         # An answer may have a critique, which no PRM reads.
         has_critique = rewriting is not None and rewriting.critique
         critiques = tokens if has_critique else 0
-        scored = 0 if cell.prm is None else PROMPT_TOKENS + tokens + MARK_TOKENS * candidates
+        is_read = cell.prm is not None and not cell.prm.is_confidence
+        scored = PROMPT_TOKENS + tokens + MARK_TOKENS * candidates if is_read else 0
         tokens += critiques
         if cell.strategy.comparison is not None and cell.strategy.comparison.judge == "policy":
             # A reply is at most as long as an answer, with the thought before it.

@@ -472,7 +472,7 @@ def model_folder(spec: PolicySpec | PrmSpec) -> pathlib.Path:
     """
     kind = "policy" if isinstance(spec, PolicySpec) else "PRM"
     names = world.POLICY_NAMES if isinstance(spec, PolicySpec) else world.PRM_NAMES
-    if spec.path == SHIPPED["confidence"]:
+    if isinstance(spec, PrmSpec) and spec.is_confidence:
         raise BadInputError(
             "'confidence' is the policy's own confidence in steps that it sampled, and is not a "
             "model that reads other steps: give a PRM"

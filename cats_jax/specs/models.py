@@ -327,6 +327,11 @@ class PrmSpec(ModelSpec):
         if not self.label:
             object.__setattr__(self, "label", self.name)
 
+    @property
+    def is_confidence(self) -> bool:
+        """Whether this is the policy's own confidence, for which no token is computed."""
+        return self.path == SHIPPED["confidence"]
+
 
 def check_replies(specs: Sequence[ModelSpec]) -> None:
     """Raise BadInputError if two models of a run keep their replies in one file."""

@@ -5,11 +5,13 @@ import pathlib
 
 import numpy as np
 import pytest
+import yaml
 
 from cats_jax import cli
 from cats_jax.bank.layout import load_bank
 from cats_jax.errors import BadInputError, ScorerContractError
 from cats_jax.evaluation.cells import grid
+from cats_jax.evaluation.evaluate import cost_bounds
 from cats_jax.models.confidence import ConfidenceScorer
 from cats_jax.protocols import Question, Step, confidence
 from cats_jax.runs.folder import read_run
@@ -101,6 +103,20 @@ sampling:
   - {temperature: 1.0, root_draws: 8}
 max_depth: 4
 """
+
+
+def test_a_dry_run_counts_no_tokens_for_it(tmp_path, capsys):
+    mixed = parse_recipe({"name": "r", **yaml.safe_load(RECIPE), "prms": ["exact", "confidence"]})
+    for cell, *_, scored in cost_bounds(mixed, grid(mixed), 3):
+        assert (scored == 0) == (cell.prm is not None and cell.prm.label == "confidence")
+    (tmp_path / "bank.yaml").write_text(
+        BANK.replace("[confidence]", "[exact, confidence]").replace("SET", "controller")
+    )
+    assert cli.run(["bank", str(tmp_path / "bank.yaml"), "--dry-run"]) == 0
+    bounds, _, _ = capsys.readouterr().out.partition("memory, with prompts")
+    rows = [line.split("|") for line in bounds.splitlines() if "| PRM " in line]
+    tokens = {row[1].strip(): int(row[5].replace(",", "")) for row in rows}
+    assert tokens["PRM confidence"] == 0 < tokens["PRM exact"]
 
 
 @pytest.mark.slow
