@@ -26,8 +26,8 @@ class Question:
     Attributes:
         id: stable and unique within a run; seeds and result rows derive from it.
         text: the question in plain text.
-        system: system message for the policy in place of its format's; None: the format's own. A
-            PRM does not read it.
+        system: system message for the policy in place of its format's; None: the format's own; "":
+            none. A PRM does not read it.
     """
 
     id: str

@@ -112,11 +112,13 @@ class Judge:
     def asked(self, question: Question, answers: Sequence[str]) -> Question:
         """The prompt as a question, whose id is a digest of its text.
 
-        The question's system message is left out: it requests an answer, not a choice.
+        The system messages of the question and of the policy's format are left out: they request
+        an answer, not a choice. A PRM as judge has its own.
         """
         text = self.prompt.text(question.text, answers)
         digest = blake2b(text.encode(), digest_size=16).hexdigest()
-        return Question(f"comparison: {digest}", text)
+        system = "" if self.comparison.judge == "policy" else None
+        return Question(f"comparison: {digest}", text, system)
 
     def replies(self, asked: Sequence[Question]) -> Replies:
         """Replies to distinct prompts; one call of the model samples those not remembered."""

@@ -96,7 +96,9 @@ class Rewriter(PromptProxy):
         """The request for one critique per rewrite."""
         text = self._text(self._rewriting.critique, request)
         seeds = tuple(stable_seed("critique", seed) for seed in request.seeds)
-        return _anew(request, text, seeds)
+        asked = _anew(request, text, seeds)
+        # The system messages of question and format request an answer.
+        return dataclasses.replace(asked, question=dataclasses.replace(asked.question, system=""))
 
     def _parts(self, request: StepRequest, critiques: Made | None) -> list[StepRequest]:
         """The requests for the rewrites: one for all, or one for each critique."""

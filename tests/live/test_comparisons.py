@@ -179,6 +179,8 @@ def test_what_the_judge_reads():
     for strategy, window in ((PAIRS, 2), (GEN_SELECT, 8), (USC, 8)):
         policy = Comparer(first_by_text, 5)
         results = _run(strategy, policy, num_candidates=8)
+        # A system message that requests an answer would contradict the prompt.
+        assert {each.question.system for each in policy.comparisons} == {""}
         for result in results:
             own = f"<question>\n{result.question.text}\n</question>"
             prompts = [
@@ -351,7 +353,7 @@ def test_the_language_model_of_a_prm_can_compare():
         assert ledger.flops == other.ledger.flops + ledger.prm_flops
         assert ledger.comparisons_unread == 0
     assert scorer.seen == []
-    assert scorer.writer.comparisons
+    assert {each.question.system for each in scorer.writer.comparisons} == {None}  # its format's
     with pytest.raises(BadInputError, match=r"compares answers by its PRM 'hash', which is not a"):
         _run(strategy, LetterPolicy(5))
 

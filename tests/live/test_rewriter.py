@@ -98,6 +98,8 @@ def test_a_rewrite_follows_the_question_the_answer_and_the_critique():
         critique = policy._sample(critic, *critic.seeds).step.text
         assert writer.question.text == rewriting_text(CRITIQUE.prompt, critique=critique, **texts)
         assert row.text == policy._sample(writer, seed).step.text
+        # A system message that requests an answer would contradict the prompt of a critique.
+        assert (critic.question.system, writer.question.system) == ("", None)
         assert critic.temperature == writer.temperature == 1.0
 
 

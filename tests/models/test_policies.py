@@ -129,6 +129,16 @@ def test_a_system_message_takes_the_place_of_the_format_s(tokenizers, name):
     assert tokenizer.decode(ids).count(QUESTION) == 1
 
 
+def test_an_empty_system_message_is_none(tokenizers):
+    """The prompt is that of a format without a system message; the template may have its own."""
+    for name, tokenizer in tokenizers.items():
+        encoder = PromptEncoder(POLICY_FORMATS[name], tokenizer)
+        without = dataclasses.replace(POLICY_FORMATS[name], system="")
+        expected = PromptEncoder(without, tokenizer).prompt_ids(QUESTION)
+        assert encoder.prompt_ids(QUESTION, "") == expected
+        assert "final answer" not in tokenizer.decode(expected)
+
+
 def test_a_system_message_that_the_template_does_not_show_is_refused():
     encoder = PromptEncoder(PLAIN, world.build_tokenizer())
     with pytest.raises(BadInputError, match="does not show a system message"):
@@ -194,6 +204,7 @@ def test_a_system_message_without_a_place_stands_in_the_user_s_message(tokenizer
     assert tokenizer.decode(encoder.prompt_ids(QUESTION)) == expected
     assert "reason step by step" in CHAT.system
     assert "\\boxed{}" in CHAT.system
+    assert tokenizer.decode(encoder.prompt_ids(QUESTION, "")) == f"<|im_start|>{QUESTION}<|im_end|>"
     # A question's own is refused as before: it would be lost.
     with pytest.raises(BadInputError, match=r"does not show|refuses these turns"):
         encoder.prompt_ids(QUESTION, "Be brief.")

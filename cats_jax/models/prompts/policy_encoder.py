@@ -28,8 +28,9 @@ class PromptEncoder:
     Attributes:
         end_ids: ids of those end tokens of the format that the tokenizer has.
         prompt_ids: cached function from a question's text, and a system message in place of the
-            format's or None, to the ids of the prompt. It raises BadInputError if the chat template
-            does not show the system message.
+            format's or None, to the ids of the prompt. With "" the prompt has no system message but
+            the template's own. It raises BadInputError if the chat template does not show the
+            system message.
 
     Raises:
         BadInputError: the format does not fit the tokenizer or its chat template.
@@ -48,7 +49,7 @@ class PromptEncoder:
         system = policy_format.system
         if system and not self._shows_system(system):
             system, self._prompt = "", f"{system}\n\n{self._prompt}"
-        self._items = self._conversation(system)
+        self._items = self._conversation(system, self._prompt)
         self._trims = self._chat.trims()
         vocabulary = {**tokenizer.get_vocab(), **self._chat.special}
         self.end_ids = frozenset(
@@ -64,11 +65,11 @@ class PromptEncoder:
             return False
         return system.strip() in text and text.count(QUESTION) == 1
 
-    def _conversation(self, system: str) -> list[int | Run]:
+    def _conversation(self, system: str, prompt: str) -> list[int | Run]:
         """The conversation with a place for the question; "" means no system message."""
-        prompt = self._prompt.replace("{question}", QUESTION)
+        user = prompt.replace("{question}", QUESTION)
         try:
-            text = self._chat.render([("user", prompt)], answer=True, system=system)
+            text = self._chat.render([("user", user)], answer=True, system=system)
         except ChatError as error:
             raise self._misfit(str(error)) from error
         if text.count(QUESTION) != 1:
@@ -86,16 +87,23 @@ class PromptEncoder:
     @functools.cached_property
     def _items_with_system(self) -> list[int | Run]:
         """The conversation with places for a system message and the question."""
-        return self._conversation(SYSTEM)
+        return self._conversation(SYSTEM, self._format.prompt)
+
+    @functools.cached_property
+    def _items_without_system(self) -> list[int | Run]:
+        """The conversation with a place for the question, and without a system message."""
+        return self._conversation("", self._format.prompt)
 
     def _prompt_ids(self, question: str, system: str | None = None) -> Ids:
         """Ids of the question as a user's turn and of the beginning of the assistant's turn."""
-        left, right = self._prompt.split("{question}")
+        prompt = self._prompt if system is None else self._format.prompt
+        left, right = prompt.split("{question}")
         if self._trims:
             question = question if left else question.lstrip()
             question = question if right else question.rstrip()
-        if system is None:
-            return self._chat.ids(self._items, {QUESTION: question})
+        if not system:
+            items = self._items if system is None else self._items_without_system
+            return self._chat.ids(items, {QUESTION: question})
         return self._chat.ids(self._items_with_system, {QUESTION: question, SYSTEM: system})
 
     def text_ids(self, text: str) -> Ids:
