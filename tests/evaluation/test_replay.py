@@ -41,6 +41,12 @@ def _has_child(pool, expansion, row):
     )
 
 
+@functools.cache
+def compiled(strategy, capacity):
+    plan, commit = (functools.partial(f, strategy=strategy) for f in (search.plan, search.commit))
+    return jax.jit(plan), jax.jit(commit), jax.jit(step_bank.expander(capacity))
+
+
 def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, seed):
     """One question, tick by tick, with plain sets and sums."""
     order_key, key = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
@@ -54,9 +60,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         context=task.context,
         capacity=capacity,
     )
-    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
-    commit = jax.jit(functools.partial(search.commit, strategy=strategy))
-    expand = jax.jit(step_bank.expander(capacity))
+    plan, commit, expand = compiled(strategy, capacity)
     generated, scored, actions = 0, set(), []
     for index in range(strategy.num_phases * DEPTH):
         if bool(search.is_terminal(state)):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from simulated_searches import long_steps
 from token_loop import TokenLoop
 
 import search
@@ -32,13 +33,6 @@ CONFIGS = {
         SELECTIVE, num_base=2, base=search.Sampling(1.0), rounds=2
     ),
 }
-
-
-def expand(params, key, request):
-    """The simulator, with steps of 1 to 11 tokens; equal texts below a node are equally long."""
-    expansion = simulation.simulator(CAPACITY)(params, key, request)
-    tokens = 1 + (5 * expansion.text + 3 * expansion.parent) % 11
-    return expansion.replace(num_tokens=tokens)  # of rows of padding too
 
 
 @functools.cache
@@ -82,7 +76,7 @@ def searches(name):
             search_key,
             state,
             strategy=strategy,
-            expand_fn=expand,
+            expand_fn=long_steps(CAPACITY),
             recorder=recorder,
         )
 

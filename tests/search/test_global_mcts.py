@@ -3,16 +3,14 @@
 The oracle's literal search by the same rule is compared in `test_loop`.
 """
 
-import functools
 import math
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from simulated_searches import searched
+from simulated_searches import searches
 
 import search
-from search import simulation
 from search.state import empty_paths
 from search.strategy.global_mcts import choose
 from search.strategy.types import SimulatedTree
@@ -62,13 +60,13 @@ def test_the_leaf_is_the_best_of_the_whole_tree(exploration):
     assert int(choose(_tree(), 100.0)) == 1
 
 
-@functools.cache
-def _played(num_candidates, max_nodes=256):
+GLOBAL_MCTS, SMALL = (search.methods.global_mcts(max_nodes=max_nodes) for max_nodes in (256, 9))
+
+
+def _played(num_candidates, strategy=GLOBAL_MCTS):
     """Final states of 32 searches of a simulated question, and what each tick asked for."""
-    strategy = search.methods.global_mcts(max_nodes=max_nodes)
-    params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=DEPTH)
-    sizes = {"num_candidates": num_candidates, "max_depth": DEPTH, "capacity": CAPACITY}
-    return searched(strategy, params, 32, **sizes)
+    world = {"num_steps": (4,), "invalid": 0.1, "lucky": 0.2}
+    return searches(strategy, 32, capacity=CAPACITY, depth=DEPTH, **world)(num_candidates)
 
 
 @pytest.mark.parametrize("num_candidates", [1, 6, 16])
@@ -98,7 +96,7 @@ def test_visits_are_the_simulations_below():
 
 
 def test_a_full_tree_grows_no_more():
-    final, _ = _played(16, max_nodes=9)
+    final, _ = _played(16, strategy=SMALL)
     assert (final.memory.paths.valid.sum(-1) <= 9).all()
     assert final.finished.valid.any(-1).all()
     assert (final.finished.valid.sum(-1) <= 8).all()

@@ -3,25 +3,20 @@
 The oracle's literal search by the same rule is compared in `test_loop`.
 """
 
-import functools
-
 import numpy as np
 import pytest
-from simulated_searches import searched
+from simulated_searches import searches
 
 import search
-from search import simulation
 
-CAPACITY, DEPTH = 16, 5
+DEPTH = 5
+MCTS, SMALL = (search.methods.mcts(max_nodes=max_nodes) for max_nodes in (256, 48))
 
 
-@functools.cache
-def _played(num_candidates, budget=None, num_steps=5, max_nodes=256):
+def _played(num_candidates, budget=None, strategy=MCTS):
     """Final states of 64 searches of a simulated question, and what each tick asked for."""
-    strategy = search.methods.mcts(max_nodes=max_nodes)
-    params = simulation.toy_params(num_steps=(num_steps,), invalid=0.0, lucky=0.2, max_depth=DEPTH)
-    sizes = {"num_candidates": num_candidates, "max_depth": DEPTH, "capacity": CAPACITY}
-    return searched(strategy, params, 64, budget=budget, **sizes)
+    world = {"num_steps": (5,), "invalid": 0.0, "lucky": 0.2}
+    return searches(strategy, 64, capacity=16, depth=DEPTH, **world)(num_candidates, budget)
 
 
 @pytest.mark.parametrize("num_candidates", [1, 4, 8, 16])
@@ -63,7 +58,7 @@ def test_the_tree_grows_by_branching_until_paths_are_taken_to_their_ends():
 
 
 def test_a_full_tree_grows_no_more():
-    final, asked = _played(16, max_nodes=48)
+    final, asked = _played(16, strategy=SMALL)
     assert (final.memory.paths.valid.sum(-1) <= 48).all()
     assert ((asked == 4).sum((-2, -1)) <= 11).all()
     assert final.finished.valid.any(-1).all()

@@ -1,5 +1,7 @@
 """Methods that decide how many whole paths to write: their rules against independent sources."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from search import simulation
 from search.strategy.path_by_path import leader_stays
 
 stays = jax.jit(leader_stays)
+PATIENT = search.methods.sequential_best_of_n(stop=2.0)  # a threshold that no score reaches
 
 
 @given(st.lists(st.integers(-1, 3), max_size=40))
@@ -27,10 +30,12 @@ def test_the_leader_stays_with_the_probability_of_scipys_beta_distribution(answe
     )
 
 
-def play(strategy, num_candidates, *, lucky=0.2, seed=3):
+@functools.cache
+def play(strategy, num_candidates):
     """Final states of 64 searches of a simulated question."""
-    params = simulation.toy_params(num_steps=(4,), invalid=0.05, lucky=lucky, max_depth=5)
-    task = simulation.question(params, jax.random.key(seed), 0, 0)
+    params = simulation.toy_params(num_steps=(4,), invalid=0.05, lucky=0.2, max_depth=5)
+    key = jax.random.key(3)
+    task = simulation.question(params, key, 0, 0)
 
     def one(key):
         state = search.init(
@@ -41,7 +46,7 @@ def play(strategy, num_candidates, *, lucky=0.2, seed=3):
             0
         ]
 
-    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), 64)))
+    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(key, 64)))
 
 
 def test_a_larger_confidence_asks_for_more_paths():
@@ -61,7 +66,7 @@ def test_adaptive_consistency_stops_after_four_equal_answers():
 
 
 def test_thresholds_that_never_hold_give_best_of_n_in_turn():
-    final = play(search.methods.sequential_best_of_n(stop=2.0), 8)
+    final = play(PATIENT, 8)
     assert (final.memory.begun == 8).all()
     stopped = play(search.methods.sequential_best_of_n(stop=0.0), 8)
     answered = (stopped.finished.valid & (stopped.finished.answer >= 0)).any(axis=1)
@@ -71,7 +76,7 @@ def test_thresholds_that_never_hold_give_best_of_n_in_turn():
 
 
 def test_bad_paths_are_given_up_but_not_the_last():
-    patient = play(search.methods.sequential_best_of_n(stop=2.0), 8)
+    patient = play(PATIENT, 8)
     strict = play(search.methods.sequential_best_of_n(stop=2.0, abort=1.1), 8)
     assert strict.spent.mean() < 0.5 * patient.spent.mean()
     # With a threshold that no path reaches, all but the last are given up at their first step.

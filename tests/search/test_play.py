@@ -97,11 +97,10 @@ def test_a_batch_is_its_searches(place, name, key):
     script.assert_same(records.decisions, expected.decisions)
 
 
-@pytest.mark.parametrize("name", ["beam", "cats"])
-@pytest.mark.parametrize("budgets", [BUDGETS, (0, 0, 0, 0)])
-def test_a_step_without_a_search_expands_nothing(name, budgets, key):
-    strategy = STRATEGIES[name]
-    tasks, expand_fn, axes = environment("bank")
+@functools.cache
+def counted_play(name):
+    """A batch that is played on the bank, as a compiled function, and what its ticks ask for."""
+    strategy, (tasks, expand_fn, axes) = STRATEGIES[name], environment("bank")
     calls = []
 
     def counted(params, key, request):
@@ -115,9 +114,17 @@ def test_a_step_without_a_search_expands_nothing(name, budgets, key):
         expand_fn=counted,
         recorder=script.recorder_of(strategy),
     )
+    return tasks, jax.jit(play), calls
+
+
+@pytest.mark.parametrize("name", ["beam", "cats"])
+@pytest.mark.parametrize("budgets", [BUDGETS, (0, 0, 0, 0)])
+def test_a_step_without_a_search_expands_nothing(name, budgets, key):
+    strategy, (tasks, play, calls) = STRATEGIES[name], counted_play(name)
+    calls.clear()
     states = first_states(strategy, tasks, budgets)
     keys = jax.random.split(key, len(budgets))
-    finals, records = jax.device_get(jax.jit(play)((), tasks.params, keys, states))
+    finals, records = jax.device_get(play((), tasks.params, keys, states))
     jax.effects_barrier()
     steps = int(finals.step.max())
     assert steps == (DEPTH if any(budgets) else 0)

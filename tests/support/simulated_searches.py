@@ -1,5 +1,7 @@
 """Whole searches of a simulated question, and requests for single ticks."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -7,17 +9,46 @@ import search
 from search import simulation
 
 
-def searched(strategy, params, number, **sizes):
-    """Final states of `number` searches of a simulated question, and what each tick asked for."""
+@functools.cache
+def searches(strategy, number, *, capacity, depth, **world):
+    """`(N, budget) -> (final states, samples of each tick)` of searches of a simulated question."""
+    params = simulation.toy_params(max_depth=depth, **world)
     task = simulation.question(params, jax.random.key(1), 0, 0)
-    expand_fn = simulation.simulator(sizes["capacity"])
+    expand_fn = simulation.simulator(capacity)
 
-    def one(key):
-        state = search.init(task.root, strategy=strategy, **sizes)
+    def one(key, num_candidates, budget):
+        state = search.init(
+            task.root,
+            strategy=strategy,
+            num_candidates=num_candidates,
+            max_depth=depth,
+            budget=budget,
+            capacity=capacity,
+        )
         return search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand_fn)
 
-    final, outputs = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), number))
-    return jax.device_get((final, outputs.num_samples))
+    many = jax.jit(jax.vmap(one, in_axes=(0, None, None)))  # one program for every N and budget
+
+    @functools.cache
+    def play(num_candidates, budget=None):
+        budget = num_candidates * depth if budget is None else budget
+        keys = jax.random.split(jax.random.key(2), number)
+        final, outputs = jax.device_get(many(keys, num_candidates, budget))
+        return final, outputs.num_samples
+
+    return play
+
+
+@functools.cache
+def long_steps(capacity):
+    """The simulator, with steps of 1 to 11 tokens; equal texts below a node are equally long."""
+
+    def expand(params, key, request):
+        expansion = simulation.simulator(capacity)(params, key, request)
+        tokens = 1 + (5 * expansion.text + 3 * expansion.parent) % 11
+        return expansion.replace(num_tokens=tokens)  # of rows of padding too
+
+    return expand
 
 
 def request(
