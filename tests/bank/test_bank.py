@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import scripted_bank
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
-from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
+from scripted_bank import ALONE, MAX_DEPTH, RICH, collected
 
 import search
 from cats_jax import cli
-from cats_jax.bank import build, layout, store
+from cats_jax.bank import layout, store
 from cats_jax.bank.grow import grow, level_number
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.types import Allocation, Draws
@@ -370,14 +370,7 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
             raise Stops
 
     with pytest.raises(Stops):
-        build.collect_bank(
-            recipe(tmp_path),
-            ScriptedModels(),
-            tmp_path / "bank",
-            grader=BoxedIntegerGrader(),
-            block_size=2,
-            report=stop,
-        )
+        collected(tmp_path, report=stop)
     assert len(layout.load_bank(tmp_path / "bank").ids) == 2
     again = collected(tmp_path)
     assert _rows(again) == _rows(folder)
@@ -390,11 +383,10 @@ def test_going_on_gives_the_same_rows(tmp_path, folder):
 def test_progress_moves_within_a_block(tmp_path):
     for name, allocation in (("together", RICH), ("alone", ALONE)):
         seen = []
-        build.collect_bank(
-            recipe(tmp_path / name, 2, allocation=allocation),
-            ScriptedModels(),
-            tmp_path / name / "bank",
-            grader=BoxedIntegerGrader(),
+        collected(
+            tmp_path / name,
+            2,
+            allocation=allocation,
             report=lambda done, total, seen=seen: seen.append(done / total),
         )
         assert seen == sorted(seen)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 import weakref
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
 from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
 
-from cats_jax.bank import build, layout, score, store
+from cats_jax.bank import layout, score, store
 from cats_jax.bank.grow import grow
 from cats_jax.bank.types import Nodes
 from cats_jax.datasets import load_questions
@@ -72,6 +73,18 @@ def trees(prms, known=None):
     )
 
 
+@pytest.fixture(scope="module")
+def alone():
+    """The trees that the policy grows without a PRM; nobody changes them."""
+    return trees({})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of a bank that was grown alone and scored without a stop; nobody changes it."""
+    return collected(tmp_path_factory.mktemp("undisturbed"), allocation=ALONE)
+
+
 def by_name(nodes):
     """The columns of the nodes apart from the scores."""
     values = dataclasses.asdict(nodes)
@@ -90,12 +103,11 @@ def rows(folder):
 
 
 @pytest.mark.parametrize("paths", [256, 8])
-def test_afterwards_the_scores_are_those_of_a_tree_scored_while_it_grew(monkeypatch, paths):
+def test_afterwards_the_scores_are_those_of_a_tree_scored_while_it_grew(monkeypatch, alone, paths):
     """Where the allocation reads no scores, tree, scores and token counts are the same."""
     monkeypatch.setattr(score, "PATHS_AT_ONCE", paths)
     noises = {"good": (0.2, 0.0), "bad": (0.9, 0.0), "short": (0.2, 0.1)}
     together = trees({label: CachingPrm(*each) for label, each in noises.items()})
-    alone = trees({})
     assert [by_name(tree.nodes) for tree in alone] == [by_name(tree.nodes) for tree in together]
     assert all(tree.prompt_tokens == [] for tree in alone)
     refused = 0
@@ -111,9 +123,9 @@ def test_afterwards_the_scores_are_those_of_a_tree_scored_while_it_grew(monkeypa
     assert refused > 10
 
 
-def test_a_path_whose_beginning_is_too_long_is_not_asked_for():
+def test_a_path_whose_beginning_is_too_long_is_not_asked_for(alone):
     """With no other PRM to go on for, a tree that grows with this one would end there."""
-    alone, prm = trees({}), CachingPrm(refuses=0.1)
+    prm = CachingPrm(refuses=0.1)
     columns = score.score_column([(tree.question, tree.nodes) for tree in alone], prm)
     below = 0
     for tree, column in zip(alone, columns, strict=True):
@@ -147,13 +159,13 @@ def _refused(asked, alone, columns):
     raise AssertionError(name)
 
 
-def test_the_cache_of_a_prm_is_bounded(monkeypatch):
+def test_the_cache_of_a_prm_is_bounded(monkeypatch, alone):
     """Few paths at once: fewer prefixes are kept, and each step is still computed once."""
     most, computed = {}, {}
     for paths in (10_000, 8):
         monkeypatch.setattr(score, "PATHS_AT_ONCE", paths)
         prm = CachingPrm()
-        columns = score.score_column([(tree.question, tree.nodes) for tree in trees({})], prm)
+        columns = score.score_column([(tree.question, tree.nodes) for tree in alone], prm)
         most[paths], computed[paths] = prm.most, [column.prm_tokens for column in columns]
         assert len(set(prm.asked)) == len(prm.asked)
     assert most[8] < most[10_000] / 2
@@ -219,20 +231,20 @@ def test_models_whose_scores_decide_are_loaded_together(tmp_path, allocation):
     assert not [name for name in files(folder) if name.startswith("scores")]
 
 
-def test_a_bank_scored_afterwards_loads_as_one_scored_while_growing(tmp_path):
-    loaded = layout.load_bank(collected(tmp_path, allocation=ALONE))
+def test_a_bank_scored_afterwards_loads_as_one_scored_while_growing(tmp_path, undisturbed):
+    loaded = layout.load_bank(undisturbed)
     known = load_questions(recipe(tmp_path).questions)
     together = trees({"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}, known)
     folder = tmp_path / "together"
     folder.mkdir()
     for name in ("manifest.json", "sparsity.json"):
-        (folder / name).write_text((tmp_path / "bank" / name).read_text())
+        (folder / name).write_text((undisturbed / name).read_text())
     manifest = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(manifest.replace(store.AFTERWARDS, store.WHILE_GROWING))
     for number in range(3):
         store.write_block(folder, number, together[2 * number : 2 * number + 2])
     for prms in (None, ["bad"], ["bad", "good"]):
-        got = layout.load_bank(tmp_path / "bank", prms=prms).arrays
+        got = layout.load_bank(undisturbed, prms=prms).arrays
         jax.tree.map(np.testing.assert_array_equal, got, layout.load_bank(folder, prms=prms).arrays)
     assert float(loaded.arrays.score.max()) > 0.5
 
@@ -252,27 +264,20 @@ class Stops(Exception):
         (18, []),
     ],
 )
-def test_a_collection_goes_on_where_it_stopped(tmp_path, parts, left):
+def test_a_collection_goes_on_where_it_stopped(tmp_path, undisturbed, parts, left):
     def stop(done, total):
         assert total == 18  # six questions are sampled, then scored twice
         if done == parts:
             raise Stops
 
     with pytest.raises(Stops):
-        build.collect_bank(
-            recipe(tmp_path, allocation=ALONE),
-            ScriptedModels(),
-            tmp_path / "bank",
-            grader=BoxedIntegerGrader(),
-            block_size=2,
-            report=stop,
-        )
+        collected(tmp_path, allocation=ALONE, report=stop)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "bank").glob("*.parquet")}
     models = ScriptedModels()
     folder = collected(tmp_path, models=models, allocation=ALONE)
     assert models.loaded == left
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
-    assert rows(folder) == rows(collected(tmp_path / "undisturbed", allocation=ALONE))
+    assert rows(folder) == rows(undisturbed)
 
 
 def test_a_column_is_added_later_and_nothing_is_repeated(tmp_path):
@@ -289,8 +294,8 @@ def test_a_column_is_added_later_and_nothing_is_repeated(tmp_path):
     assert (np.asarray(loaded.arrays.score) == UNREADABLE).any(axis=0).tolist() == [False, True]
 
 
-def test_the_prms_of_a_bank_stay(tmp_path):
-    folder = collected(tmp_path, allocation=ALONE, prms=(GOOD, BAD))
+def test_the_prms_of_a_bank_stay(undisturbed):
+    folder, above = undisturbed, undisturbed.parent
     before, manifest = rows(folder), (folder / "manifest.json").read_text()
     for prms in ((GOOD,), (BAD, GOOD), (GOOD, SHORT), (SHORT, GOOD, BAD)):
         models = ScriptedModels()
@@ -300,13 +305,13 @@ def test_the_prms_of_a_bank_stay(tmp_path):
             match=rf"has the PRMs good, bad, the recipe {named}: a recipe may add PRMs to the end "
             r"of the list, .*list the bank's PRMs first, or choose another",
         ):
-            collected(tmp_path, models=models, allocation=ALONE, prms=prms)
+            collected(above, models=models, allocation=ALONE, prms=prms)
         assert models.loaded == []
     changed = dataclasses.replace(BAD, dtype="bfloat16")
     with pytest.raises(BadInputError, match=r"settings: config\.prms\[1\]\.dtype: .* Go on"):
-        collected(tmp_path, allocation=ALONE, prms=(GOOD, changed, SHORT))
+        collected(above, allocation=ALONE, prms=(GOOD, changed, SHORT))
     with pytest.raises(BadInputError, match=r"settings: config\.seed: 0 -> 1"):
-        collected(tmp_path, allocation=ALONE, prms=(GOOD, BAD, SHORT), seed=1)
+        collected(above, allocation=ALONE, prms=(GOOD, BAD, SHORT), seed=1)
     assert rows(folder) == before
     assert (folder / "manifest.json").read_text() == manifest
 
@@ -321,8 +326,8 @@ def test_prms_that_decided_what_is_drawn_stay_alone(tmp_path):
         collected(tmp_path, prms=(GOOD,), allocation=ALONE)
 
 
-def test_scores_that_are_missing_are_named(tmp_path):
-    folder = collected(tmp_path, allocation=ALONE)
+def test_scores_that_are_missing_are_named(tmp_path, undisturbed):
+    folder = pathlib.Path(shutil.copytree(undisturbed, tmp_path / "bank"))
     whole = layout.load_bank(folder)
     (folder / "scores-01-00002.parquet").unlink()
     with pytest.raises(
@@ -339,38 +344,26 @@ def test_scores_that_are_missing_are_named(tmp_path):
         layout.load_bank(folder, prms=["good"])
 
 
-def test_scores_of_trees_that_are_lost_are_lost_too(tmp_path):
+def test_scores_of_trees_that_are_lost_are_lost_too(tmp_path, undisturbed):
     """A tree that is sampled again, on a GPU say, may be another one."""
     folder = collected(tmp_path, allocation=ALONE)
-    before = rows(folder)
     for name in ("nodes", "questions"):
         (folder / f"{name}-00001.parquet").unlink()
+    started = []
+
+    def stop(done, total):
+        if started and done == 14:
+            raise Stops
+        started.append(done)
+
     with pytest.raises(Stops):
-        _stopped_at(tmp_path, 14)
+        collected(tmp_path, allocation=ALONE, report=stop)
     assert not list(folder.glob("scores-*-00001.parquet"))
     assert len(list(folder.glob("scores-*.parquet"))) == 4
     models = ScriptedModels()
     collected(tmp_path, models=models, allocation=ALONE)
     assert models.loaded == ["good", "bad"]
-    assert rows(folder) == before
-
-
-def _stopped_at(tmp_path, parts):
-    started = []
-
-    def stop(done, total):
-        if started and done == parts:
-            raise Stops
-        started.append(done)
-
-    build.collect_bank(
-        recipe(tmp_path, allocation=ALONE),
-        ScriptedModels(),
-        tmp_path / "bank",
-        grader=BoxedIntegerGrader(),
-        block_size=2,
-        report=stop,
-    )
+    assert rows(folder) == rows(undisturbed)
 
 
 @pytest.mark.slow

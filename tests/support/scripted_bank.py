@@ -49,11 +49,16 @@ def recipe(folder, count=6, **changes):
     return BankRecipe(**{**values, **changes})
 
 
-def collected(folder, count=6, *, models=None, block_size=2, **changes):
+def _silent(done, total):
+    pass
+
+
+def collected(folder, count=6, *, models=None, block_size=2, report=_silent, **changes):
     return build.collect_bank(
         recipe(folder, count, **changes),
         models or ScriptedModels(),
         pathlib.Path(folder) / "bank",
         grader=BoxedIntegerGrader(),
         block_size=block_size,
+        report=report,
     )
