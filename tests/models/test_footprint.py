@@ -275,10 +275,19 @@ def test_chunks_take_what_the_estimate_says(tiny, rows, new):
     assert 0.5 < live.peak / shape.chunk_bytes(rows, new, new, "float32") < 1
 
 
-@pytest.mark.parametrize(("samples", "top_p"), [(16, 1.0), (512, 0.95)])
-def test_decoding_takes_what_the_estimate_says(tiny, samples, top_p):
+@pytest.mark.parametrize(
+    ("tiny", "samples", "top_p", "tokens"),
+    [
+        *((name, 16, 1.0, 64) for name in _TINY),
+        ("small", 512, 0.95, 64),
+        ("wide", 512, 0.95, 64),
+        ("large vocabulary", 512, 0.95, 16),  # its sampler needs the most from the first token on
+    ],
+    indirect=["tiny"],
+)
+def test_decoding_takes_what_the_estimate_says(tiny, samples, top_p, tokens):
     shape = _shape(tiny)
-    policy = HuggingFaceGenerator(tiny, max_step_tokens=64)
+    policy = HuggingFaceGenerator(tiny, max_step_tokens=tokens)
     # Every sample goes on to its limit.
     policy._may_close[:] = False
     policy._is_end[:] = False
@@ -287,7 +296,7 @@ def test_decoding_takes_what_the_estimate_says(tiny, samples, top_p):
     policy.generate([StepRequest(question, (), (1,), 1.0, 1.0, 0, False)])
     with _Live() as live:
         policy.generate([request])
-    assert 0.5 < live.peak / shape.decode_bytes(samples, 32 + 64, "float32", "cpu") < 1
+    assert 0.5 < live.peak / shape.decode_bytes(samples, 32 + tokens, "float32", "cpu") < 1
 
 
 # What is refused
