@@ -1,16 +1,19 @@
 """Python code in a model folder never runs, whatever stands on standard input."""
 
 import ast
+import io
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 import cats_jax
-from cats_jax import world
+from cats_jax import cli, world
+from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
+from cats_jax.models.prm.family import _vocabulary
+from cats_jax.models.prm.format import prm_format
 
 PRODUCT = pathlib.Path(cats_jax.__file__).parent
 
@@ -27,11 +30,15 @@ class OwnTokenizer(PreTrainedTokenizerFast):
 
 
 @pytest.fixture
-def hostile(tmp_path):
-    """A copy of a policy with Python code, not yet named in any `auto_map`, and the code's mark."""
+def hostile(tmp_path, monkeypatch):
+    """A copy of a policy with Python code, not yet named in any `auto_map`, and the code's mark.
+
+    Standard input says yes.
+    """
     folder, mark = tmp_path / "hostile", tmp_path / "mark"
     shutil.copytree(world.policy_path("weak"), folder)
     (folder / "own.py").write_text(CODE.format(mark=str(mark)))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 100))
     return folder, mark
 
 
@@ -57,42 +64,30 @@ def name_tokenizer(folder):
     )
 
 
-LOADS = """
-from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
-from cats_jax.models.prm.family import _vocabulary
-from cats_jax.models.prm.format import prm_format
-
 def scorer(folder):
     return HuggingFaceScorer(folder, prm_format("world"))
 
 
-for load in (HuggingFaceGenerator, scorer, _vocabulary):
-    try:
-        load({folder!r})
-    except Exception as error:
-        print("refused:", error)
-"""
-
-
 @pytest.mark.parametrize("name", [name_model, name_model_of_a_known_type, name_tokenizer])
-def test_a_yes_on_standard_input_runs_nothing(hostile, name):
+def test_a_yes_on_standard_input_runs_nothing(hostile, name, capfd):
     folder, mark = hostile
     name(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", LOADS.format(folder=str(folder))],
-        input="y\n" * 100,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    refused = []
+    for load in (HuggingFaceGenerator, scorer, _vocabulary):
+        try:
+            load(folder)
+        except Exception as error:
+            refused.append(str(error))
+    printed = capfd.readouterr()
     assert not mark.exists()
-    assert "[y/N]" not in done.stdout + done.stderr
-    assert "trust_remote_code=True" not in done.stdout
+    assert "[y/N]" not in printed.out + printed.err
+    assert not any("trust_remote_code=True" in words for words in refused)
     if name is name_model:
-        assert done.stdout.count("needs Python code from the folder itself") >= 2
+        found = [words for words in refused if "needs Python code from the folder itself" in words]
+        assert len(found) >= 2
 
 
-def test_a_dry_run_asks_nothing(hostile, tmp_path):
+def test_a_dry_run_asks_nothing(hostile, tmp_path, capfd):
     folder, mark = hostile
     name_model(folder)
     recipe = tmp_path / "recipe.yaml"
@@ -100,18 +95,13 @@ def test_a_dry_run_asks_nothing(hostile, tmp_path):
         f"name: hostile\npolicy: {{path: {folder}}}\nprms: [exact]\nstrategies: [greedy]\n"
         "num_candidates: [4]\nquestions: {world: test, count: 1}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "cats_jax.cli", "evaluate", str(recipe), "--dry-run"],
-        input="y\n" * 100,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    code = cli.run(["evaluate", str(recipe), "--dry-run"])
+    printed = capfd.readouterr()
     assert not mark.exists()
-    assert "[y/N]" not in done.stdout + done.stderr
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "needs Python code from the folder itself" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert "[y/N]" not in printed.out + printed.err
+    assert code == 2, printed
+    assert "needs Python code from the folder itself" in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
 
 
 def test_every_auto_class_is_told_to_run_no_code():
