@@ -56,29 +56,6 @@ def transitions_of(records: script.Record) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[transition.weight_t > 0], transition)
 
 
-# Budgets
-
-
-@pytest.mark.parametrize("name", script.STRATEGIES)
-@hypothesis.settings(max_examples=15)
-@hypothesis.given(case=script.cases())
-def test_budgets_hold(name, case):
-    strategy, rules = script.STRATEGIES[name]
-    final, records = run(name, case)
-    granted = records.output.num_samples.sum(axis=1)
-    steps = granted.reshape(-1, strategy.num_phases).sum(axis=1)
-    budget = case.num_candidates * case.max_depth if case.budget is None else case.budget
-    width = rules.width(case.num_candidates) if case.width is None else case.width
-    assert (steps <= case.num_candidates).all()
-    assert granted.sum() == final.spent <= budget
-    assert final.frontier.valid.sum() + final.finished.valid.sum() <= width <= case.num_candidates
-    if records.decisions != ():
-        assert not records.decisions.pending.valid[-1].any()  # every decision was closed
-        assert set(transitions_of(records).discount_t.tolist()) <= {0.0, float(np.float32(0.9))}
-    for leaf in jax.tree.leaves((final, records)):
-        assert np.isfinite(leaf).all()  # the garbage of the padding was NaN
-
-
 # Padding and batching
 
 

@@ -4,6 +4,7 @@ import functools
 
 import hypothesis
 import jax
+import numpy as np
 import oracle
 import pytest
 import search_script as script
@@ -12,6 +13,7 @@ import search
 
 # Compiling takes longer than many cases: CI, whose examples are fixed, replays them in one test.
 NUM_CASES = 75 if hypothesis.settings().derandomize else 25
+DISCOUNTS = {0.0, float(np.float32(0.9))}
 
 
 def run_everywhere(name: str, case: script.Case) -> None:
@@ -25,22 +27,45 @@ def run_everywhere(name: str, case: script.Case) -> None:
     final, records = jax.device_get(programs.rollout(params, params, case.key, state))
     memory = programs.first_memory(state)
     ticks = script.run_oracle(rules, case, exact)
+    found, recorded = jax.device_get(state), []
     for index, expected in enumerate(ticks):
         plan = programs.plan(params, script.plan_key(case.seed, index), state)
         expansion = script.host_expand(case, index, plan.request, exact)
-        before = state
-        state, memory, record = jax.device_get(programs.commit(memory, state, plan, expansion))
+        before = found
+        # What the next tick reads stays an array of JAX, which its programs take faster.
+        state, memory, record = programs.commit(memory, state, plan, expansion)
+        plan, found, record = jax.device_get((plan, state, record))
 
-        script.assert_state(state, rules, expected.state)
-        script.assert_tick(jax.device_get(plan), record, before, rules, expected)
-        script.assert_same(jax.tree.map(lambda leaf, i=index: leaf[i], records), record)
+        script.assert_state(found, rules, expected.state)
+        script.assert_tick(plan, record, before, rules, expected)
+        recorded.append(record)
         if not expected.active:
-            script.assert_identical(state, before)
+            script.assert_identical(found, before)
             break  # the host stops here; the graph runs on and must change nothing
-    script.assert_same(final, state)
+    host_records = jax.tree.map(lambda *leaves: np.stack(leaves), *recorded)
+    script.assert_same(jax.tree.map(lambda leaf: leaf[: len(recorded)], records), host_records)
+    script.assert_same(final, found)
+    assert_budgets_hold(strategy, rules, case, final, records)
     assert records.output.active.tolist() == [tick.active for tick in ticks]
     assert oracle.ended(ticks[-1].state)
     assert programs.answer(final) == oracle.answer(rules, ticks[-1].state["finished"])
+
+
+def assert_budgets_hold(strategy, rules, case, final, records):
+    """What every search keeps to, whatever the oracle says; nothing of the padding's NaN."""
+    granted = records.output.num_samples.sum(axis=1)
+    steps = granted.reshape(-1, strategy.num_phases).sum(axis=1)
+    budget = case.num_candidates * case.max_depth if case.budget is None else case.budget
+    width = rules.width(case.num_candidates) if case.width is None else case.width
+    assert (steps <= case.num_candidates).all()
+    assert granted.sum() == final.spent <= budget
+    assert final.frontier.valid.sum() + final.finished.valid.sum() <= width <= case.num_candidates
+    if records.decisions != ():
+        assert not records.decisions.pending.valid[-1].any()  # every decision was closed
+        transition = records.decisions.transition
+        assert set(transition.discount_t[transition.weight_t > 0].tolist()) <= DISCOUNTS
+    for leaf in jax.tree.leaves((final, records)):
+        assert np.isfinite(leaf).all()
 
 
 @pytest.mark.parametrize("name", script.STRATEGIES)
