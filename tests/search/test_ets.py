@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle import rebase
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -21,18 +22,6 @@ from search.strategy.dora import directed
 from search.strategy.ets_program import Program, kept_leaves
 
 # The published rule, in plain Python
-
-
-def rebase(scores, places):
-    """Children of each leaf: the published loop, with ties and rounding as in `rebase`."""
-    weights = [math.exp(score / 0.2) for score in scores]
-    order = sorted(range(len(scores)), key=lambda row: (-scores[row], row))
-    children = [0] * len(scores)
-    for number, row in enumerate(order):
-        share = weights[row] / sum(weights[below] for below in order[number:])
-        children[row] = min(math.ceil(places * share * (1 - 1e-5)), places)
-        places -= children[row]
-    return children
 
 
 def objective(kept, numbers, lines, clusters, lambdac, lambdas):

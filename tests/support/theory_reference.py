@@ -4,6 +4,7 @@ Independent of `theory`: plain definitions in mpmath, no rearrangement, so that 
 loses shows. Numbers come in as the float64 values they are.
 """
 
+import functools
 import itertools
 import math
 
@@ -164,30 +165,30 @@ def misranking_truncated_gaussian(gap, epsilon, scale, n):
         gap, epsilon, scale = _all(gap, epsilon, scale)
         if gap > 2 * epsilon or n == 1:
             return mpf(0)
-        mass = mpmath.erf(epsilon / scale / mpmath.sqrt(2))
 
         # The quadrature stops at an absolute error.
         size = mpmath.exp(-((gap / scale) ** 2) / 4)
 
-        def density(x):
-            return mpmath.npdf(x, 0, scale) / mass
-
-        def above(x):
-            # As tails, so that nothing is lost far out.
-            tail = mpmath.erfc(x / scale / mpmath.sqrt(2)) - mpmath.erfc(
-                epsilon / scale / mpmath.sqrt(2)
-            )
-            return tail / 2 / mass
-
         def integrand(x):
-            error = -mpmath.expm1((n - 1) * mpmath.log1p(-min(above(x + gap), 1)))
-            return density(x) * error / size
+            density, above = _truncated_gaussian(x, gap, epsilon, scale)
+            return density * -mpmath.expm1((n - 1) * mpmath.log1p(-min(above, 1))) / size
 
         low, high = -epsilon, epsilon - gap
         inner = {-gap / 2 + k * scale for k in range(-12, 13)} | {k * scale for k in range(-12, 5)}
         inner |= {high - (high - low) / 2**k for k in range(12)}
         points = sorted({low, high} | {x for x in inner if low < x < high})
         return size * mpmath.quad(integrand, points)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # one pair and scale; every n has the same points
+def _truncated_gaussian(x, gap, epsilon, scale):
+    """The density at x, and the probability to lie above x + gap."""
+    mass = mpmath.erf(epsilon / scale / mpmath.sqrt(2))
+    # As tails, so that nothing is lost far out.
+    tail = mpmath.erfc((x + gap) / scale / mpmath.sqrt(2)) - mpmath.erfc(
+        epsilon / scale / mpmath.sqrt(2)
+    )
+    return mpmath.npdf(x, 0, scale) / mass, tail / 2 / mass
 
 
 # Accuracy and budget

@@ -33,8 +33,9 @@ SLOW = (
 )
 
 
-def names(*, slow):
-    return [name for name in checks.CHECKS if (name in SLOW) == slow]
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in checks.CHECKS
+]
 
 
 # The verdict
@@ -100,7 +101,7 @@ def test_a_check_without_cases_or_with_nan_is_refused():
 # Every check
 
 
-@pytest.mark.parametrize("name", names(slow=False))
+@pytest.mark.parametrize("name", NAMES)
 def test_verdicts_are_the_expected_ones(name):
     found = checks.CHECKS[name](seed=1)
     assert (found.name, found.seed) == (name, 1 if found.num_samples else None)
@@ -108,12 +109,6 @@ def test_verdicts_are_the_expected_ones(name):
     assert bool(found.remedy) == (found.verdict == FAILS)
     assert bool(found.proof) == (found.verdict == HOLDS)
     assert found.slack.low <= found.slack.value <= found.slack.high
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names(slow=True))
-def test_verdicts_of_long_checks_are_the_expected_ones(name):
-    assert checks.CHECKS[name](seed=1).as_expected
 
 
 def scaled(bound, factor):
@@ -312,17 +307,8 @@ def test_every_check_is_planted():
         assert options, name
 
 
-@pytest.mark.parametrize("name", names(slow=False))
+@pytest.mark.parametrize("name", NAMES)
 def test_another_claim_has_another_verdict(name):
-    options, verdict = PLANTED[name]
-    found = checks.CHECKS[name](seed=1, **options)
-    assert found.verdict == verdict, (found.where, found.slack)
-    assert not found.as_expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names(slow=True))
-def test_another_claim_has_another_verdict_in_long_checks(name):
     options, verdict = PLANTED[name]
     found = checks.CHECKS[name](seed=1, **options)
     assert found.verdict == verdict, (found.where, found.slack)
