@@ -36,7 +36,7 @@ def test_results_do_not_depend_on_the_order_in_which_calls_end(name, scorer):
                 self.begun += 1
                 number = self.begun
                 self.lock.notify_all()
-                self.lock.wait_for(lambda: self.begun >= number + 2, timeout=0.02)
+                self.lock.wait_for(lambda: self.begun >= number + 2, timeout=0.005)
             return super().generate(requests)
 
     strategy = search.methods.DEFAULTS[name]
