@@ -24,6 +24,8 @@ from cats_jax.models.serving.chat_endpoint import ChatEndpoint
 from cats_jax.models.serving.spending import Spending
 from cats_jax.protocols import Question, Step, StepRequest
 
+pytestmark = pytest.mark.usefixtures("short_waits")
+
 QUESTIONS = [Question("a", "1+2=?"), Question("b", "3*4=?")]
 _SOON = {"Retry-After": "0"}
 
@@ -31,12 +33,6 @@ _SOON = {"Retry-After": "0"}
 def request(question=QUESTIONS[0], path=(), seeds=(1 << 40, 2 << 40), **changes):
     settings = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "to_end": False, **changes}
     return StepRequest(question, path, tuple(seeds), **settings)
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
 
 
 @pytest.fixture

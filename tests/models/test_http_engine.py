@@ -1,6 +1,5 @@
 """Engines behind a server, against a server that fails in every way a test can think of."""
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -14,6 +13,8 @@ import pytest
 from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
 from cats_jax.models.serving.token_engine import SampleRequest
+
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 OVERRIDES = {"architectures": ["CatsJaxQwen2ForSequenceClassification"]}
 REQUESTS = [
@@ -46,26 +47,6 @@ def answer(path, body):
 
 def serving(faults=(), port=0):
     return faulty_server.serving(answer, faults, port=port)
-
-
-@pytest.fixture
-def connect():
-    """Makes clients, and closes them."""
-    with contextlib.ExitStack() as stack:
-
-        def connect(server, **options):
-            options = {"context": 100, "patience": 20.0, "concurrency": 8, **options}
-            client = Server(server.url, **options)
-            stack.callback(client.close)
-            return client
-
-        yield connect
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
 
 
 def test_samples_come_in_order_with_what_was_asked(connect):

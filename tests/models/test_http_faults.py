@@ -1,18 +1,20 @@
 """`cats-jax evaluate` on a server that fails: the rows are those of an undisturbed run."""
 
+import functools
 import hashlib
 import json
 import threading
 
 import faulty_server
 import pytest
+import sglang_server
 
 from cats_jax import cli
 from cats_jax.models.serving.http_engine import Server
 from cats_jax.runs.folder import read_run
 from cats_jax.world.tokenizer import BOX_OPEN, EOS_ID, SEPARATOR_ID, TOKEN_IDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits", "impatient")]
 
 _QUESTIONS = 6
 
@@ -40,59 +42,97 @@ def digest(*parts):
     return hashlib.sha256(json.dumps(parts).encode()).digest()
 
 
-def evaluate(url, folder):
+_ACTION = {"num_extra": 2, "num_retain": 1, "temperature": 0.6}
+# Servers by kind, what is searched on them, and settings of the policy.
+KINDS = {
+    "vllm": (
+        functools.partial(faulty_server.serving, answer, context=256),
+        ["greedy", "best_of_n", "beam"],
+        {},
+    ),
+    "sglang": (
+        functools.partial(sglang_server.serving, context=263),  # room for the world's 256 tokens
+        ["greedy", "majority", "beam", {"name": "cats_constant", "action": _ACTION}],
+        {"log_probs": False},
+    ),
+}
+_serving = KINDS["vllm"][0]
+
+
+def evaluate(url, folder, kind="vllm", **changes):
     """The exit code of the command, and what must be the same in two runs."""
-    recipe = folder.with_suffix(".json")
+    _, strategies, settings = KINDS[kind]
+    limits = {"max_step_tokens": 32, "max_answer_tokens": 64, **settings, **changes}
     content = {
-        "policy": {"path": "weak", "backend": url, "max_step_tokens": 32, "max_answer_tokens": 64},
+        "policy": {"path": "weak", "backend": url, **limits},
         "prms": [{"path": "exact", "backend": url}],
-        "strategies": ["greedy", "best_of_n", "beam"],
+        "strategies": strategies,
         "num_candidates": 8,
         "questions": {"world": "validation", "count": _QUESTIONS},
         "max_depth": 4,
     }
+    recipe = folder.with_suffix(".json")
     recipe.write_text(json.dumps(content))
     code = cli.run(["evaluate", str(recipe), "--output", str(folder)])
     rows = {}
-    run = read_run(folder)
-    for row in run.rows:
-        tree = run.tree(row)
-        rows[row.key] = (row.status, row.answer, row.ledger.generated, tree.candidates, tree.paths)
+    if (folder / "results.jsonl").exists():
+        run = read_run(folder)
+        for row in run.rows:
+            tree = run.tree(row)
+            found = (row.status, row.answer, row.ledger.generated, tree.candidates, tree.paths)
+            rows[row.key] = found
     return code, rows
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    with faulty_server.serving(answer, context=256) as server:
-        code, rows = evaluate(server.url, tmp_path_factory.mktemp("run") / "undisturbed")
-    assert code == 0
-    assert len(rows) == 3 * _QUESTIONS
-    assert {row[0] for row in rows.values()} == {"answered"}
-    assert len({row[1] for row in rows.values()}) > 3
-    return rows
+    """The rows of a run without faults, by the kind of server."""
+
+    @functools.cache
+    def rows_of(kind="vllm"):
+        serving, strategies, _ = KINDS[kind]
+        with serving() as server:
+            code, rows = evaluate(server.url, tmp_path_factory.mktemp("run") / kind, kind)
+        assert code == 0
+        assert len(rows) == len(strategies) * _QUESTIONS
+        assert {row[0] for row in rows.values()} == {"answered"}
+        assert len({row[1] for row in rows.values()}) > 3
+        return rows
+
+    return rows_of
 
 
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
+@pytest.fixture
+def impatient(monkeypatch):
+    """Calls last a second; the function that it gives changes how long they are repeated."""
     defaults = Server.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "timeout", 1.0)
-    monkeypatch.setitem(defaults, "patience", 20.0)
+
+    def repeat_for(seconds):
+        monkeypatch.setitem(defaults, "patience", seconds)
+
+    repeat_for(20.0)
+    return repeat_for
 
 
-@pytest.mark.parametrize("fault", [500, "hang", "truncated", "missing", "drop"])
-def test_a_tenth_of_the_calls_fails_and_the_rows_are_the_same(tmp_path, undisturbed, fault):
-    faults = ([None] * 4 + [fault] + [None] * 5) * 100
-    with faulty_server.serving(answer, faults, context=256) as server:
-        code, rows = evaluate(server.url, tmp_path / "run")
+_FAULTS = [500, "hang", "truncated", "missing", "drop"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "faults"), [*(("vllm", [fault]) for fault in _FAULTS), ("sglang", [*_FAULTS, 503])]
+)
+def test_a_tenth_of_the_calls_fails_and_the_rows_are_the_same(tmp_path, undisturbed, kind, faults):
+    expected = undisturbed(kind)
+    calls = [each for fault in faults for each in (*[None] * 4, fault, *[None] * 5)] * 100
+    with KINDS[kind][0](calls) as server:
+        code, rows = evaluate(server.url, tmp_path / "run", kind)
         assert len(server.bodies) > 40
-    assert (code, rows) == (0, undisturbed)
+    assert (code, rows) == (0, expected)
 
 
 def test_a_server_killed_in_mid_run_and_started_again(tmp_path, undisturbed):
-    killed = threading.Event()
+    expected, killed = undisturbed(), threading.Event()
 
     def kill_at(count):
         """Sound until this many calls; then the server is gone, in the middle of one of them."""
@@ -110,7 +150,7 @@ def test_a_server_killed_in_mid_run_and_started_again(tmp_path, undisturbed):
         killed.wait(60)
         first.dead.wait(60)
         threading.Event().wait(0.5)  # calls that find nobody
-        with faulty_server.serving(answer, port=port, context=256) as server:
+        with _serving(port=port) as server:
             ended.wait(60)
             counts.append(len(server.bodies))
 
@@ -123,29 +163,35 @@ def test_a_server_killed_in_mid_run_and_started_again(tmp_path, undisturbed):
     again.join()
     assert killed.is_set()
     assert counts[0] > 10
-    assert result == (0, undisturbed)
+    assert result == (0, expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_stays_away_stops_the_run_which_can_be_gone_on_with(
-    tmp_path, undisturbed, monkeypatch, capsys
+    tmp_path, undisturbed, impatient, capsys, kind
 ):
-    defaults = Server.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "patience", 0.2)
-    folder = tmp_path / "run"
-    faults = [None] * 25 + [503] * 10_000
-    with faulty_server.serving(answer, faults, context=256) as server:
+    (serving, *_), expected, folder = KINDS[kind], undisturbed(kind), tmp_path / "run"
+    impatient(0.2)
+    with serving([None] * 25 + [503] * 10_000) as server:
         port = server.server_port
-        code, rows = evaluate(server.url, folder)
+        code, rows = evaluate(server.url, folder, kind)
     assert code == 1
-    assert rows.items() < undisturbed.items()
+    assert rows.items() < expected.items()
     assert "check the server and start again, nothing is lost" in capsys.readouterr().err
-    with faulty_server.serving(answer, port=port, context=256) as server:
-        assert evaluate(server.url, folder) == (0, undisturbed)
+    with serving(port=port) as server:
+        assert evaluate(server.url, folder, kind) == (0, expected)
+
+
+def test_a_temperature_without_log_probabilities_stops_the_run_in_one_line(tmp_path, capsys):
+    with KINDS["sglang"][0]() as server:
+        assert evaluate(server.url, tmp_path / "run", "sglang", log_probs=None)[0] != 0
+    assert "at the temperature of sampling, 0.6, not at 1: sample at temperature 1" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_broken_score_fails_its_question_by_name(tmp_path, undisturbed):
-    broken = []
+    expected, broken = undisturbed(), []
 
     def one_without_a_score(path, body):
         reply = answer(path, body)
@@ -162,7 +208,7 @@ def test_a_broken_score_fails_its_question_by_name(tmp_path, undisturbed):
     assert code == 0
     assert len(failed) == 2  # one question, by the two strategies that ask the PRM
     assert len({key.rpartition("|")[2] for key in failed}) == 1
-    assert all(rows[key] == undisturbed[key] for key in rows.keys() - failed)
+    assert all(rows[key] == expected[key] for key in rows.keys() - failed)
 
 
 def test_a_file_is_scored_on_a_server(tmp_path, capsys):
@@ -170,7 +216,7 @@ def test_a_file_is_scored_on_a_server(tmp_path, capsys):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = ["score", "--prm", "exact", "--input", str(source), "--output", str(target)]
-    with faulty_server.serving(answer, [500, "missing"], context=256) as server:
+    with _serving([500, "missing"]) as server:
         assert cli.run([*command, "--backend", server.url]) == 0
         prompts = sorted(server.bodies[-1]["input"], key=len)
     first, second = map(json.loads, target.read_text().splitlines())

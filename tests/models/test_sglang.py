@@ -1,6 +1,5 @@
 """Policies and PRMs on SGLang's `/generate`, against a server that is strict about its schema."""
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -15,7 +14,6 @@ from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.models.contracts import check_generator
 from cats_jax.models.prm.format import WORLD
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.http_engine import Server
 from cats_jax.models.serving.scorer import EngineScorer
 from cats_jax.models.serving.sglang_engine import SGLangClassifier, SGLangSampler
 from cats_jax.models.serving.token_engine import SampleRequest
@@ -24,32 +22,14 @@ from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.specs.models import PolicySpec, PrmSpec
 from cats_jax.world.tokenizer import EOS_ID, SEPARATOR_ID
 
+pytestmark = pytest.mark.usefixtures("short_waits")
+
 _ROOM = 249  # of the world's 256 tokens
 STOPS = (SEPARATOR_ID, EOS_ID)
 REQUESTS = [
     SampleRequest((1, 2, node), (2 * node, 5, 6), 1.0, 0.9, 0, 8, STOPS) for node in range(9, 20)
 ]
 QUESTIONS = [Question("a", "1+2=?"), Question("b", "3*4=?"), Question("c", "5-6=?")]
-
-
-@pytest.fixture
-def connect():
-    """Makes clients, and closes them."""
-    with contextlib.ExitStack() as stack:
-
-        def connect(server, **options):
-            options = {"context": 200, "patience": 20.0, "concurrency": 8, **options}
-            client = Server(server.url, **options)
-            stack.callback(client.close)
-            return client
-
-        yield connect
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.05)
 
 
 def test_every_sample_has_its_own_seed(connect):
