@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,13 @@ _FAMILIES = {
     "trees": ("mcts", "global_mcts", "litesearch"),
 }
 _EVERYWHERE = ("greedy", "cats")
+_TITLES = {
+    "best_of_n_weighted": "weighted vote",
+    "deepconf-top": "DeepConf, tail and top half",
+    "entropic": "entropic particle filtering",
+    "confidence": "particles by confidence",
+}
+"""Titles of labels that have no title of their own."""
 
 
 def method_tables(name: str, groups: Sequence[Group]) -> list[Table]:
@@ -106,7 +114,10 @@ def draw_methods(groups: Sequence[Group], prm: str, title: str) -> Figure:
     mine = [group for group in groups if group.prm in (None, prm)]
     for axes, (family, strategies) in zip(panels, _FAMILIES.items(), strict=True):
         shown = (*strategies, *_EVERYWHERE)
-        looks = appearances(shown)
+        looks = {
+            label: dataclasses.replace(look, title=_TITLES.get(label, look.title))
+            for label, look in appearances(shown).items()
+        }
         for place, strategy in enumerate(shown):
             line = sorted(
                 (group for group in mine if group.strategy == strategy),
