@@ -69,7 +69,7 @@ help:
 	@echo 'make test-newest fast tests and check-gpu on the newest releases (.venv-newest, 3 to 7 GB)'
 	@echo 'make vllm-env    .venv-vllm: vLLM on the CPU beside the project (3 to 4 GB)'
 	@echo 'make clients-env .venv-clients: evaluation harnesses that a slow test lets ask our server'
-	@echo 'make beside-env  .venv-beside: packages that only some slow tests import (8 MB)'
+	@echo 'make beside-env  .venv-beside: packages that only some slow tests import (120 MB)'
 	@echo 'make test-vllm   tests on real vLLM engines'
 	@echo 'make test-web    pages of runs in the browser chromium'
 	@echo 'make lint        formatting, lint, types, direction of imports'

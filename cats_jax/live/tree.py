@@ -171,8 +171,10 @@ def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) 
     reasons = Counter(each.invalid for each in candidates if each.step == step)
     reason, _ = max(reasons.items(), key=lambda item: item[1], default=(None, 0))
     limit = "max_answer_tokens" if last else "max_step_tokens"
+    # A chat endpoint limits whole answers, and none of their steps.
+    whole = "" if last else " (max_answer_tokens if a chat endpoint samples whole answers)"
     said = {
-        "length": f"cut at {limit} tokens, raise the policy's {limit}",
+        "length": f"cut at {limit} tokens, raise the policy's {limit}{whole}",
         "context": "cut at the end of the policy's context, raise its max_model_len if it is set",
         PRM_CONTEXT: "longer than the PRM can read, take shorter steps or another PRM",
         "blank": "white space alone, check the policy's format and step_separator",

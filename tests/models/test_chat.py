@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import chat_server
 import pytest
-from chat_server import SECRET, serving, write
+from chat_server import PROBES, SECRET, serving, write
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import damaged, mutations, reads_or_refuses
 
+import search
 from cats_jax.errors import BadInputError, GeneratorContractError, RunStoppedError
+from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
 from cats_jax.models.serving import http_engine
 from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 
 QUESTIONS = [Question("a", "1+2=?"), Question("b", "3*4=?")]
 _SOON = {"Retry-After": "0"}
+_PROBED = (None,) * PROBES
 
 
 def request(question=QUESTIONS[0], path=(), seeds=(1 << 40, 2 << 40), **changes):
@@ -58,10 +61,11 @@ def total(generation, name):
     return sum(getattr(usage, name) for usage in generation.usage)
 
 
-@pytest.mark.parametrize("honours_n", [True, False, 400])
+@pytest.mark.parametrize("honours_n", [True, False, 400, "one"])
 def test_whole_answers_are_cut_into_steps_and_charged_as_the_server_counts(connect, honours_n):
     with serving(honours_n=honours_n) as server:
         policy = connect(server)
+        assert ("each sample is a request of its own" in policy.found) == (honours_n is not True)
         before = server.prompt_tokens, server.completion_tokens, server.samples
         seeds = tuple(seed << 33 for seed in (5, 6, 7))  # those that follow the first one
         requests = [request(question, seeds=seeds) for question in QUESTIONS]
@@ -84,9 +88,11 @@ def test_whole_answers_are_cut_into_steps_and_charged_as_the_server_counts(conne
     assert samples == 6
 
 
-@pytest.mark.parametrize("tells", ["text", "reason", None])
-def test_steps_continue_the_turn(connect, tells):
-    with serving(tells=tells) as server:
+@pytest.mark.parametrize(
+    ("tells", "continues"), [("text", True), ("reason", True), (None, True), (None, "whole")]
+)
+def test_steps_continue_the_turn(connect, tells, continues):
+    with serving(tells=tells, continues=continues) as server:
         policy = connect(server)
         before = server.completion_tokens
         path, generated = (), 0
@@ -107,7 +113,21 @@ def test_steps_continue_the_turn(connect, tells):
         assert write("1+2=?", "".join(steps[:i]), 9).startswith(step)
     bodies = [body for body in server.bodies[1:] if len(body["messages"]) > 1]
     assert all(body["continue_final_message"] for body in bodies)
-    assert all(("stop" in body) == (tells is not None) for body in server.bodies[1:])
+    asked = server.bodies[PROBES:]
+    assert all(("stop" in body) == (tells is not None) for body in asked)
+
+
+def test_a_turn_that_is_not_repeated_as_others_were_is_refused(connect):
+    def leaves_out(reply):
+        reply["choices"][0]["message"]["content"] = "12\n\n34"
+        return reply
+
+    with serving(continues="whole") as server:
+        policy = connect(server)
+        ((sample,),) = policy.generate([request(seeds=[1])]).samples
+        server.faults = iter([leaves_out])
+        with pytest.raises(GeneratorContractError, match=r"127.*does not repeat this one"):
+            policy.generate([request(path=(sample.step,), seeds=[1])])
 
 
 def test_the_contract_of_policies_holds(connect):
@@ -126,11 +146,11 @@ def test_a_stop_before_a_step_is_asked_again_without_it(connect):
         reply["choices"][0]["message"]["content"] = "\n\n12\n\n34"
         return reply
 
-    with serving(None, begins_blank, begins_blank_and_goes_on) as server:
+    with serving(*_PROBED, begins_blank, begins_blank_and_goes_on) as server:
         ((sample,),) = connect(server).generate([request(seeds=[1])]).samples
     assert (sample.step.text, sample.finish) == ("12", "step")
     assert path_text([sample.step]) == "\n\n12\n\n"
-    assert "stop" not in server.bodies[2]
+    assert "stop" not in server.bodies[-1]
 
 
 def test_a_server_without_continuation_gives_whole_answers_only(connect):
@@ -162,11 +182,19 @@ def test_an_answer_that_was_cut_continues_from_its_last_whole_step(connect):
     assert server.bodies[-1]["messages"][-1] == {"role": "assistant", "content": path_text(path)}
 
 
+def test_a_failed_search_names_the_limit_of_whole_answers(connect):
+    with serving(continues=False) as server:
+        policy = connect(server, {"max_answer_tokens": 1, "max_step_tokens": 1})
+        searcher = Searcher(policy=policy, strategy=search.majority(), num_candidates=2)
+        results = searcher.run(QUESTIONS)
+    assert all("max_answer_tokens" in str(result.reason) for result in results)
+
+
 def test_greedy_samples_are_paid_once(connect):
     with serving() as server:
         policy = connect(server)
         (row,) = policy.generate([request(temperature=0.0, seeds=range(5))]).samples
-        assert len(server.bodies) == 2
+        assert len(server.bodies) == PROBES + 1
     assert row == row[:1] * 5
 
 
@@ -214,13 +242,13 @@ def _without(*path):
     ],
 )  # fmt: skip
 def test_what_another_try_would_not_change_is_one_line_at_once(connect, fault, words):
-    with serving(None, fault) as server:
+    with serving(*_PROBED, fault) as server:
         policy = connect(server)
         with pytest.raises(BadInputError, match=words) as caught:
             policy.generate([request(seeds=[1])])
         assert server.url in str(caught.value)
         assert "\n" not in str(caught.value)
-        assert len(server.bodies) == 2
+        assert len(server.bodies) == PROBES + 1
 
 
 @pytest.mark.parametrize(
@@ -233,11 +261,11 @@ def test_what_another_try_would_not_change_is_one_line_at_once(connect, fault, w
 def test_a_fault_changes_nothing_and_one_that_stays_stops_the_run(connect, fault):
     with serving() as server:
         undisturbed = connect(server).generate([request(seeds=[1])]).samples
-    with serving(None, fault) as server:
+    with serving(*_PROBED, fault) as server:
         policy = connect(server, timeout=2.0)
         assert policy.generate([request(seeds=[1])]).samples == undisturbed
-        assert len(server.bodies) == 3
-    with serving(None, *[fault] * 99) as server:
+        assert len(server.bodies) == PROBES + 2
+    with serving(*_PROBED, *[fault] * 99) as server:
         policy = connect(server, timeout=0.2, patience=0.1)
         with pytest.raises(RunStoppedError, match=r"no good reply.*start again") as caught:
             policy.generate([request(seeds=[1])])
@@ -247,7 +275,7 @@ def test_a_fault_changes_nothing_and_one_that_stays_stops_the_run(connect, fault
 @pytest.mark.parametrize("seeds", [[1], [1 << 33, 2 << 33]])
 def test_a_question_that_is_refused_fails_alone(connect, seeds):
     too_long = (400, {}, b'{"error": "maximum context length"}')
-    with serving(None, too_long, too_long) as server:
+    with serving(*_PROBED, too_long, too_long) as server:
         policy = connect(server)
         with pytest.raises(GeneratorContractError, match=r"127.*400 .*maximum context length"):
             policy.generate([request(seeds=seeds)])
@@ -268,7 +296,7 @@ def test_a_key_that_is_no_secret_changes_no_answer(connect, monkeypatch):
 
 def test_a_huge_or_endless_reply_is_bounded(connect, monkeypatch):
     monkeypatch.setattr("cats_jax.models.serving.http_engine._MOST_BYTES", 1 << 20)
-    with serving(None, (200, {}, b" " * (3 << 20))) as server:
+    with serving(*_PROBED, (200, {}, b" " * (3 << 20))) as server:
         policy = connect(server)
         with pytest.raises(BadInputError, match="with more than 1 MiB"):
             policy.generate([request(seeds=[1])])
@@ -327,20 +355,20 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
         assert limit - 0.001 < billed(server) <= limit
         assert policy._endpoint._spending.spent == pytest.approx(billed(server))
         number = len(server.bodies)
-        assert number < 41
+        assert number < PROBES + 40
         del policy
         gc.collect()
         with open(file, "a") as torn:
             torn.write('{"key": "')
         policy = connect(server, price=PRICE, max_cost=1.0, replies=file)
-        assert len(server.bodies) == number  # the probe is kept, too
+        assert len(server.bodies) == number  # the probes are kept, too
         assert policy.generate(asked).samples == undisturbed
-        assert len(server.bodies) == 41
-        assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == 41
+        assert len(server.bodies) == PROBES + 40
+        assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == PROBES + 40
         # Another policy of this process has the same replies.
         again = connect(server, price=PRICE, max_cost=1.0, replies=file)
         assert again.generate(asked).samples == undisturbed
-        assert len(server.bodies) == 41
+        assert len(server.bodies) == PROBES + 40
 
 
 def test_the_replies_of_another_model_do_not_count(tmp_path):
@@ -404,7 +432,7 @@ def test_calls_in_progress_count_against_the_limit():
 
 def test_a_lost_reply_counts_at_its_largest_cost(connect):
     refused = [(500, {}, b""), (429, {}, b""), (400, {}, b"")]
-    with serving(None, *refused[:2]) as server:
+    with serving(*_PROBED, *refused[:2]) as server:
         policy = connect(server, price=PRICE)
         policy.generate([request(seeds=[1])])
         assert policy._endpoint._spending.spent == pytest.approx(billed(server))
@@ -427,7 +455,7 @@ def test_the_key_is_sent_and_shown_nowhere(connect, monkeypatch, tmp_path):
     def refuses(reply):
         return {"error": f"not with {SECRET}"}
 
-    with serving(None, quotes, refuses, key=SECRET) as server:
+    with serving(*_PROBED, quotes, refuses, key=SECRET) as server:
         policy = connect(server, api_key_env="A_KEY", replies=str(file))
         ((sample,),) = policy.generate([request(seeds=[1])]).samples
         assert sample.step.text == "the key is ***"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import search_server
-from chat_server import SECRET, serving
+from chat_server import PROBES, SECRET, serving
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -98,13 +98,14 @@ def test_a_run_stops_at_its_cost_and_goes_on_without_paying_twice(tmp_path, monk
         code, expected = _evaluate(tmp_path / "whole", recipe)
         assert code == 0
         manifest = json.loads((tmp_path / "whole" / "manifest.json").read_text())
-        probe = server.bodies[0]
+        probes = server.bodies[:PROBES]
     assert len(expected) == 24
     assert {row[0] for row in expected.values()} == {"answered"}
     assert any("can't be repeated" in note for note in manifest["notes"])
     assert manifest["models"]["policy"]["name"] == "llama3.1:8b"
     with serving(key=SECRET) as once:
-        once.reply(probe)
+        for probe in probes:
+            once.reply(probe)
     ledger = sum(row[2] for row in expected.values())
     assert ledger <= server.completion_tokens - once.completion_tokens  # cells share samples
 
@@ -131,7 +132,7 @@ def test_a_run_stops_at_its_cost_and_goes_on_without_paying_twice(tmp_path, monk
 @pytest.mark.slow
 def test_an_interrupted_run_ends_within_seconds_and_keeps_the_replies_that_have_come(tmp_path):
     replies = tmp_path / "replies.jsonl"
-    said = [None] * 10  # the probe, which asks for one sample, and 9 others
+    said = [None] * 10  # the probes and 8 samples
     with serving(*said, *["never"] * 1000, honours_n=False) as server:
         recipe = _recipe(tmp_path / "run", server, ["majority"], replies=str(replies))
         command = ["evaluate", recipe, "--output", str(tmp_path / "run")]
@@ -163,7 +164,7 @@ def test_strategies_that_need_steps_are_refused_where_no_turn_is_continued(tmp_p
         assert (code, rows) == (2, {})
         assert "beam" in (said := capsys.readouterr().err)
         assert "needs single steps: server http://127.0.0.1" in said
-        assert len(server.bodies) == 2  # the probe of each command
+        assert len(server.bodies) == 2 * (PROBES + 1)  # the probes of each command
         recipe = _recipe(tmp_path / "b", server, ["majority", "greedy", "best_of_n"])
         code, rows = _evaluate(tmp_path / "b", recipe)
     assert code == 0

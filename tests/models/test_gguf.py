@@ -6,13 +6,13 @@ import shutil
 import struct
 import sys
 
-import gguf
 import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFWriter
 from safetensors import safe_open
+from tiny_gguf import EOS, HEADS, TOKENS, WIDTH, metadata, tensors, write
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -24,123 +24,9 @@ from cats_jax.models.gguf.config import model_config
 from cats_jax.models.gguf.convert import convert_gguf
 from cats_jax.models.gguf.tokenizer import tokenizer_files
 
-_WIDTH, _FEED, _LAYERS, _HEADS, _KEYS = 64, 96, 2, 4, 2
-_ALPHABET = [chr(byte) for byte in range(33, 127)] + ["Ġ", "Ċ"]
-_TOKENS = [*_ALPHABET, "Ġa", "an", "Ġan", "12", "<|im_start|>", "<|im_end|>", "<tool>", "[PAD103]"]
-_TYPES = [1] * 100 + [3, 3, 4, 5]
-_BOS, _EOS = 100, 101
-_TEMPLATE = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
-
-
-def size_of_head(architecture):
-    # transformers' reading of GGUF has no other sizes for these three.
-    return {"qwen2": _WIDTH // _HEADS, "qwen3": 128, "gemma3": 256}.get(architecture, 32)
-
-
-def tensors(architecture, *, tied=False, seed=0):
-    """Name -> values, in the layout of llama.cpp."""
-    draw = np.random.default_rng(seed)
-    head = size_of_head(architecture)
-    gemma, qwen2 = architecture == "gemma3", architecture == "qwen2"
-
-    def matrix(rows, columns):
-        return draw.normal(0, 0.1, (rows, columns)).astype(np.float32)
-
-    def vector(size, middle=1.0):
-        return draw.normal(middle, 0.2, size).astype(np.float32)
-
-    found = {
-        "token_embd.weight": matrix(len(_TOKENS), _WIDTH),
-        "output_norm.weight": vector(_WIDTH),
-    }
-    if not tied:
-        found["output.weight"] = matrix(len(_TOKENS), _WIDTH)
-    for layer in range(_LAYERS):
-        block = {
-            "attn_norm": vector(_WIDTH),
-            "attn_q": matrix(_HEADS * head, _WIDTH),
-            "attn_k": matrix(_KEYS * head, _WIDTH),
-            "attn_v": matrix(_KEYS * head, _WIDTH),
-            "attn_output": matrix(_WIDTH, _HEADS * head),
-            "ffn_norm": vector(_WIDTH),
-            "ffn_gate": matrix(_FEED, _WIDTH),
-            "ffn_up": matrix(_FEED, _WIDTH),
-            "ffn_down": matrix(_WIDTH, _FEED),
-        }
-        if gemma or architecture == "qwen3":
-            block |= {"attn_q_norm": vector(head), "attn_k_norm": vector(head)}
-        if gemma:
-            block |= {"post_attention_norm": vector(_WIDTH), "post_ffw_norm": vector(_WIDTH)}
-        found |= {f"blk.{layer}.{name}.weight": value for name, value in block.items()}
-        if qwen2:
-            sizes = {"attn_q": _HEADS * head, "attn_k": _KEYS * head, "attn_v": _KEYS * head}
-            found |= {f"blk.{layer}.{k}.bias": vector(size, 0.0) for k, size in sizes.items()}
-    return found
-
-
-def metadata(architecture, **changes):
-    """Keys and values of a tiny model with a byte-level vocabulary; None leaves a key out."""
-    head = size_of_head(architecture)
-    own = {
-        "context_length": 256,
-        "block_count": _LAYERS,
-        "embedding_length": _WIDTH,
-        "feed_forward_length": _FEED,
-        "attention.head_count": _HEADS,
-        "attention.head_count_kv": _KEYS,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "attention.key_length": head,
-        "rope.freq_base": 50_000.0,
-    }
-    if architecture in ("llama", "qwen3"):
-        own["rope.dimension_count"] = head
-    if architecture == "gemma3":
-        own["attention.sliding_window"] = 8
-    found = {f"{architecture}.{key}": value for key, value in own.items()}
-    found |= {
-        "general.name": "tiny",
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "qwen2",
-        "tokenizer.ggml.tokens": _TOKENS,
-        "tokenizer.ggml.token_type": _TYPES,
-        "tokenizer.ggml.merges": ["Ġ a", "a n", "Ġa n", "1 2"],
-        "tokenizer.ggml.bos_token_id": _BOS,
-        "tokenizer.ggml.eos_token_id": _EOS,
-        "tokenizer.chat_template": _TEMPLATE,
-    }
-    found |= changes
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def write(path, architecture="llama", values=None, kind=Kind.F32, split=0, **changes):
-    """Writes a GGUF; matrices have the type `kind`, norms and biases are in float32."""
-    size = max(len(values or tensors(architecture)) // 2 + 1, 1) if split else 0
-    writer = GGUFWriter(path, architecture, split_max_tensors=size)
-    for key, value in metadata(architecture, **changes).items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_array(key, value)
-    for name, value in (values or tensors(architecture)).items():
-        if value.ndim == 2 and kind != Kind.F32:
-            writer.add_tensor(name, gguf.quantize(value, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
 
 def logits(model, count=24):
-    ids = torch.arange(count).remainder(len(_TOKENS))[None]
+    ids = torch.arange(count).remainder(len(TOKENS))[None]
     with torch.no_grad():
         return model(ids).logits
 
@@ -276,7 +162,7 @@ def test_windows_of_gemma_are_read():
     assert config.layer_types[5] == "full_attention"
     assert config.query_pre_attn_scalar == 256
     largest = config_of("gemma3", **{"gemma3.block_count": 62})
-    assert largest["query_pre_attn_scalar"] == _WIDTH // _HEADS
+    assert largest["query_pre_attn_scalar"] == WIDTH // HEADS
 
 
 # --- tokenizer ---
@@ -292,8 +178,8 @@ def test_the_tokenizer_is_that_of_the_file(tmp_path):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     skipped = tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True)
     assert skipped == "an an 12 <tool>\n"
-    assert len(tokenizer) == len(_TOKENS) - 1
-    assert tokenizer.eos_token_id == _EOS
+    assert len(tokenizer) == len(TOKENS) - 1
+    assert tokenizer.eos_token_id == EOS
     chat = tokenizer.apply_chat_template([{"role": "user", "content": "an"}], tokenize=False)
     assert chat == "an<|im_end|>"
 
@@ -354,8 +240,8 @@ def test_all_tokens_that_end_an_answer_are_named():
     said = {"general.architecture": "llama"} | metadata(
         "llama", **{"tokenizer.ggml.eos_token_id": 0}
     )
-    files = tokenizer_files(said, len(_TOKENS))
-    assert json.loads(files["generation_config.json"])["eos_token_id"] == [0, _EOS]
+    files = tokenizer_files(said, len(TOKENS))
+    assert json.loads(files["generation_config.json"])["eos_token_id"] == [0, EOS]
 
 
 # --- files that are wrong ---
@@ -431,7 +317,7 @@ def test_claims_of_size_are_checked_before_memory_is_taken(tmp_path):
         ({"llama.context_length": None}, "'max_position|'llama.context_length' is missing"),
         ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.model 't5' is not gpt2 or llama"),
         ({"tokenizer.ggml.pre": "tekken2"}, "tokenizer.ggml.pre 'tekken2'.*known are llama-bpe"),
-        ({"tokenizer.ggml.tokens": [*_TOKENS, "x"]}, "has 105 tokens, and 104 rows"),
+        ({"tokenizer.ggml.tokens": [*TOKENS, "x"]}, "has 105 tokens, and 104 rows"),
         ({"tokenizer.ggml.eos_token_id": 104}, "names token 104 of 104"),
         ({"tokenizer.ggml.merges": ["Ġ zz"]}, "can't be converted"),
     ],

@@ -10,9 +10,11 @@ import time
 
 import httpx
 import pytest
+import scripted
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+import cats_jax
 import search
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
@@ -23,7 +25,7 @@ from cats_jax.world.tokenizer import BOS_ID, EOS_ID, PAD_ID, build_tokenizer
 
 # FastAPI in a folder of its own, on top of the packages of `.venv`.
 BESIDE = pathlib.Path(__file__).parents[2] / ".venv-beside"
-QUESTION = Question("q", "(5*4)-2=?")
+QUESTION = Question("q", "5+4+2")
 SEEDS = (7 << 33, 8 << 33, 9 << 33)
 
 
@@ -81,6 +83,7 @@ def request(temperature, seeds=SEEDS):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:controller 'cats' was not trained")
 def test_whole_answers_of_transformers_server(folder, address):
     limits = {"format": "plain", "max_step_tokens": 24, "max_answer_tokens": 24}
     spec = PolicySpec(backend=address, chat=True, served_name=str(folder), **limits)
@@ -99,7 +102,14 @@ def test_whole_answers_of_transformers_server(folder, address):
     assert len({each.step.text for each in samples}) == 3
     assert made.usage[0].generated == sum(len(each.step.token_ids) for each in samples)
     assert {each.finish for each in samples} <= {"end", "length"}
-    searcher = Searcher(policy=policy, strategy=search.majority(), num_candidates=2, max_depth=4)
-    (result,) = searcher.run([QUESTION])
-    assert result.ledger.generated > 0
-    assert result.status in ("answered", "no_answer", "failed")
+    prm = scripted.ScriptedPrm(noise=1.0)
+    limits = {"policy": policy, "scorer": prm, "num_candidates": 2, "max_depth": 4}
+    for strategy in (search.majority(), search.best_of_n()):
+        (result,) = Searcher(strategy=strategy, **limits).run([QUESTION])
+        assert result.ledger.generated > 0
+        assert result.status in ("answered", "no_answer", "failed")
+        assert (result.ledger.prm_computed > 0) == strategy.uses_scores
+    for strategy in (search.beam(), cats_jax.load_controller("cats")):
+        (result,) = Searcher(strategy=strategy, calibration="none", **limits).run([QUESTION])
+        assert result.status == "failed"
+        assert "does not continue an assistant's turn" in str(result.reason)

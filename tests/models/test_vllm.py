@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from search_server import own_fields
@@ -22,7 +23,7 @@ from vllm_engines import (
     serving,
 )
 
-from cats_jax import datasets, world
+from cats_jax import datasets, load_controller, world
 from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
@@ -30,6 +31,7 @@ from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
+from cats_jax.models.serving import chat
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import HTTPSampler, Server
 from cats_jax.models.serving.token_engine import SampleRequest
@@ -462,6 +464,46 @@ class Killing:
         if self.calls == 3:
             self.kill()
         return self.sampler.sample(requests)
+
+
+@pytest.mark.timeout(900)
+def test_searches_without_token_ids(monkeypatch, hf_policy, hf_scorer, questions):
+    """Through vLLM's chat completions: graded answers, and a ledger that is the server's count."""
+    # The probe of the embedded world's model is in its own language.
+    for name, text in (("ASKED", "((50*4)-21)+15=?"), ("BEGUN", "50*4=2")):
+        monkeypatch.setattr(chat, f"_{name}", text)
+    monkeypatch.setattr(chat, "_REST", "00")
+    monkeypatch.setattr(chat, "_STOP", "200-")
+    asked = questions.questions[:8]
+    with serving(world.policy_path("weak"), "--served-model-name", "weak") as address:
+        spec = PolicySpec(backend=address, chat=True, served_name="weak", format="plain", **LIMITS)
+        policy = chat.chat_policy(spec)
+        assert policy.found.endswith("whole answers and single steps by continuation")
+        right = {}
+        for strategy in (greedy(), majority(), best_of_n(), beam(), load_controller("cats")):
+            before = sampled_by(address)
+            searcher = Searcher(
+                policy=policy, scorer=hf_scorer, strategy=strategy, num_candidates=4
+            )
+            results = searcher.run(asked)
+            name = getattr(strategy, "name", "cats")
+            assert all(result.status == "answered" for result in results), name
+            generated = sum(result.ledger.generated for result in results)
+            assert generated == sampled_by(address) - before > 100, name
+            right[name] = sum(r.answer == questions.answers[r.question.id] for r in results)
+            if name == "greedy":
+                greedily = results
+    here = Searcher(policy=hf_policy, strategy=greedy(), num_candidates=1).run(asked)
+    assert [r.paths[0].steps for r in greedily] == [r.paths[0].steps for r in here]
+    assert right["beam"] >= right["greedy"] > 0
+    assert right["cats"] > 0
+
+
+def sampled_by(address):
+    """Number of sampled tokens by the count of a vLLM server."""
+    text = httpx.get(f"{address}/metrics").text
+    lines = [line for line in text.splitlines() if line.startswith("vllm:generation_tokens_total")]
+    return sum(int(float(line.split()[-1])) for line in lines)
 
 
 @pytest.mark.timeout(900)  # two servers, one after the other

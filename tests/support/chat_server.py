@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 PROBE = "Write the days of the week."
+PROBES = 2
+"""Requests of a policy at its start, where turns are continued and not repeated."""
+
 SECRET = "sk-0123456789abcdef"
 
 
@@ -24,8 +27,9 @@ class ChatServer(http.server.ThreadingHTTPServer):
     Args:
         faults: for each call None, a (status, headers, content), or a function of the sound reply
             that returns content; when they are used up, all calls are sound.
-        continues: whether it continues an assistant's turn.
-        honours_n: True, False (one sample), or a status with which n is refused.
+        continues: whether it continues an assistant's turn; "whole" also repeats it in the reply.
+        honours_n: True, False (one sample), a status with which n is refused, or "one": it gives
+            all samples and counts the tokens of one, as llama.cpp does.
         tells: how it tells that it stopped at a text: "text", "reason", or None.
     """
 
@@ -45,14 +49,15 @@ class ChatServer(http.server.ThreadingHTTPServer):
 
     def reply(self, body):
         """What a sound endpoint says; it is billed."""
-        number = body.get("n", 1) if self.honours_n is True else 1
+        number = body.get("n", 1) if self.honours_n in (True, "one") else 1
         choices = [self._choice(body, index) for index in range(number)]
         prompt = sum(tokens(each["content"]) for each in body["messages"])
-        completion = sum(choice.pop("tokens") for choice in choices)
+        counts = [choice.pop("tokens") for choice in choices]
         with self.lock:
             self.prompt_tokens += prompt
-            self.completion_tokens += completion
+            self.completion_tokens += sum(counts)
             self.samples += number
+        completion = counts[0] if self.honours_n == "one" else sum(counts)
         usage = {"prompt_tokens": prompt, "completion_tokens": completion}
         return {"choices": choices, "usage": usage}
 
@@ -77,7 +82,8 @@ class ChatServer(http.server.ThreadingHTTPServer):
             text = text[:end]
         if tokens(text) > body["max_tokens"]:
             text, choice["finish_reason"] = text[: 2 * body["max_tokens"]], "length"
-        return choice | {"message": {"content": text}, "tokens": tokens(text)}
+        said = begun + text if self.continues == "whole" else text
+        return choice | {"message": {"content": said}, "tokens": tokens(text)}
 
 
 def tokens(text):
@@ -129,7 +135,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         elif isinstance(fault, tuple):
             self._say(*fault)
-        elif "n" in body and not isinstance(server.honours_n, bool):
+        elif "n" in body and type(server.honours_n) is int:
             self._say(server.honours_n, {}, b'{"error": "n must be 1"}')
         else:
             sound = server.reply(body)

@@ -53,15 +53,17 @@ _LONG, _WARM = 32, 0.5
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
 """The probe's question, a turn that ends in half a word, the other half, and a stop text."""
 
+_CUT = 8
+"""Limit of the tokens of a sample in the probe of `n`: fewer than the answer has."""
+
 
 class ChatPolicy:
     """`AnswerGenerator` on a `ChatEndpoint`.
 
     Whole answers take one request, or one for each sample if the endpoint does not honour `n`. A
-    step is sampled as a continuation of the assistant's turn, if the endpoint supports that: a
-    request at the start tests it with half a word. Steps are cut at the separator here. If the
-    endpoint shows that it has stopped at a text, the separator is sent as a stop text, which saves
-    the tokens after it.
+    step is sampled as a continuation of the assistant's turn, if the endpoint supports that.
+    Requests at the start test both. Steps are cut at the separator here. If the endpoint shows that
+    it has stopped at a text, the separator is sent as a stop text, which saves the tokens after it.
 
     Args:
         format, step_separator, max_step_tokens, max_answer_tokens: as in `StepPolicy`; "auto" is
@@ -101,8 +103,9 @@ class ChatPolicy:
         self._max_answer_tokens = max_answer_tokens
         self.name = endpoint.model
         self._time = SharedTime()
-        self._honours_n, self._warned = True, False
-        self._continues, self._stops = self._probe()
+        self._warned = False
+        self._continues, self._echoes, self._stops = self._probe()
+        self._honours_n = self._probe_n()
         self.whole_only: str | None = None
         steps = "and single steps by continuation"
         if not self._continues:
@@ -114,7 +117,8 @@ class ChatPolicy:
             steps = "only: it does not continue an assistant's turn"
         elif not self._stops:
             steps += ", each to max_step_tokens: it does not tell that it has stopped at a text"
-        self.found = f"policy {self.name!r} at {endpoint.url}: whole answers {steps}"
+        alone = "" if self._honours_n else "; each sample is a request of its own"
+        self.found = f"policy {self.name!r} at {endpoint.url}: whole answers {steps}{alone}"
 
     def check_question(self, question: Question) -> None:
         """Does nothing: the endpoint states no context, and refuses questions that are too long."""
@@ -247,14 +251,27 @@ class ChatPolicy:
         Some chat templates remove blank lines from the end of a turn. Samples that continue the
         turn then begin with these blank lines.
         """
-        reply = self._endpoint.ask(body, asked_at)
+        reply = self._rest(body, self._endpoint.ask(body, asked_at))
         stopped = [text for text, _ in reply.samples if self._separator in text]
         if "stop" not in body or all(text.strip() for text in stopped):
             return reply
         body = {key: value for key, value in body.items() if key not in ("stop", *_TELL_STOP)}
-        again = self._endpoint.ask(body, asked_at)
+        again = self._rest(body, self._endpoint.ask(body, asked_at))
         counts = (first + second for first, second in zip(reply[1:], again[1:], strict=True))
         return ChatReply(again.samples, *counts)
+
+    def _rest(self, body: dict[str, Any], reply: ChatReply) -> ChatReply:
+        """The reply without the turn that it continues, if the endpoint repeats that."""
+        turn = body["messages"][-1]
+        if not self._echoes or turn["role"] != "assistant":
+            return reply
+        begun = turn["content"]
+        if not all(text.startswith(begun) for text, _ in reply.samples):
+            raise GeneratorContractError(
+                f"server {self._endpoint.url} repeated other turns that it continued, and does not "
+                "repeat this one"
+            )
+        return reply._replace(samples=tuple((t[len(begun) :], end) for t, end in reply.samples))
 
     def _body(self, request: StepRequest, *, whole: bool) -> dict[str, Any]:
         limit = self._max_answer_tokens if whole or request.to_end else self._max_step_tokens
@@ -280,18 +297,42 @@ class ChatPolicy:
         texts = (("system", system), ("user", text), ("assistant", begun))
         return [{"role": role, "content": content} for role, content in texts if content]
 
-    def _probe(self) -> tuple[bool, bool]:
-        """Whether the endpoint continues a turn, and whether it shows that it stopped at a text."""
+    def _probe(self) -> tuple[bool, bool, bool]:
+        """Whether the endpoint continues a turn, repeats it, and tells that it stopped at a text.
+
+        A reply that begins with the turn repeats it, or is a new answer in the same words. These
+        are more than one token. So a reply of one token that begins with the turn repeats it.
+        """
         turns = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _BEGUN}]
         body = {"messages": turns, "max_tokens": 16, "temperature": 0.0, "stop": [_STOP]}
+        body |= _CONTINUE | _TELL_STOP
         try:
-            reply = self._endpoint.ask(body | _CONTINUE | _TELL_STOP, time.monotonic())
+            text = self._endpoint.ask(body, time.monotonic()).samples[0][0]
         except RefusedError as error:
             if error.status not in _NO_CHOICES:
                 raise
-            return False, False
-        text = reply.samples[0][0]
-        return text.startswith(_REST), text.rstrip().endswith(_STOP)
+            return False, False, False
+        echoes = text.startswith(_BEGUN)
+        if echoes:
+            short = self._endpoint.ask(body | {"max_tokens": 1}, time.monotonic())
+            echoes = short.samples[0][0].startswith(_BEGUN)
+        return echoes or text.startswith(_REST), echoes, text.rstrip().endswith(_STOP)
+
+    def _probe_n(self) -> bool:
+        """Whether the endpoint shows that it gives n samples and counts the tokens of all of them.
+
+        The server of llama.cpp counts those of one.
+        """
+        body = {"messages": [{"role": "user", "content": _ASKED}], "max_tokens": _CUT}
+        body |= {"temperature": 1.0, "seed": 0, "n": 2}
+        try:
+            reply = self._endpoint.ask(body, time.monotonic())
+        except RefusedError as error:
+            if error.status not in _NO_CHOICES:
+                raise
+            return False
+        ends = [finish for _, finish in reply.samples]
+        return ends == ["length"] * 2 and reply.completion > _CUT
 
     def _usage(self, reply: ChatReply) -> TokenUsage:
         # The last token of a sample is sampled but not fed to the model.
