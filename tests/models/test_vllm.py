@@ -46,6 +46,7 @@ from cats_jax.reporting.statistics import wilson
 from cats_jax.server.offer import Loaded, Offer
 from cats_jax.specs.models import PolicySpec
 from cats_jax.specs.recipe import parse_recipe
+from cats_jax.world.tokenizer import build_tokenizer
 from search import beam, best_of_n, greedy, majority
 
 pytestmark = pytest.mark.vllm
@@ -467,15 +468,18 @@ class Killing:
 
 
 @pytest.mark.timeout(900)
-def test_searches_without_token_ids(monkeypatch, hf_policy, hf_scorer, questions):
+def test_searches_without_token_ids(monkeypatch, tmp_path, hf_policy, hf_scorer, questions):
     """Through vLLM's chat completions: graded answers, and a ledger that is the server's count."""
     # The probe of the embedded world's model is in its own language.
     for name, text in (("ASKED", "((50*4)-21)+15=?"), ("BEGUN", "50*4=2")):
         monkeypatch.setattr(chat, f"_{name}", text)
     monkeypatch.setattr(chat, "_REST", "00")
     monkeypatch.setattr(chat, "_STOP", "200-")
+    # Beside a model of the type qwen2, transformers reads any tokenizer as one of Qwen 2.
+    build_tokenizer().save_pretrained(tmp_path)
+    options = ("--served-model-name", "weak", "--tokenizer", str(tmp_path))
     asked = questions.questions[:8]
-    with serving(world.policy_path("weak"), "--served-model-name", "weak") as address:
+    with serving(world.policy_path("weak"), *options) as address:
         spec = PolicySpec(backend=address, chat=True, served_name="weak", format="plain", **LIMITS)
         policy = chat.chat_policy(spec)
         assert policy.found.endswith("whole answers and single steps by continuation")
