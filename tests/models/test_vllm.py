@@ -483,7 +483,7 @@ def test_searches_without_token_ids(monkeypatch, tmp_path, hf_policy, hf_scorer,
         spec = PolicySpec(backend=address, chat=True, served_name="weak", format="plain", **LIMITS)
         policy = chat.chat_policy(spec)
         assert policy.found.endswith("whole answers and single steps by continuation")
-        right = {}
+        right, steps = {}, {}
         for strategy in (greedy(), majority(), best_of_n(), beam(), load_controller("cats")):
             before = sampled_by(address)
             searcher = Searcher(
@@ -495,10 +495,9 @@ def test_searches_without_token_ids(monkeypatch, tmp_path, hf_policy, hf_scorer,
             generated = sum(result.ledger.generated for result in results)
             assert generated == sampled_by(address) - before > 100, name
             right[name] = sum(r.answer == questions.answers[r.question.id] for r in results)
-            if name == "greedy":
-                greedily = results
+            steps[name] = [result.paths[0].steps for result in results]
     here = Searcher(policy=hf_policy, strategy=greedy(), num_candidates=1).run(asked)
-    assert [r.paths[0].steps for r in greedily] == [r.paths[0].steps for r in here]
+    assert steps["greedy"] == [r.paths[0].steps for r in here]
     assert right["beam"] >= right["greedy"] > 0
     assert right["cats"] > 0
 
