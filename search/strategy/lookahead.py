@@ -4,11 +4,11 @@ Snell, Lee, Xu, Kumar: "Scaling LLM Test-Time Compute Optimally can be More Effe
 Model Parameters" (2024), arXiv:2408.03314; `lookahead` of huggingface/search-and-learn at 6f81cac.
 Each candidate is continued by k steps at temperature 0, or until its answer ends. The PRM's score
 at the end of this rollout replaces the candidate's score. The rollouts are not kept, but count as
-candidates: C candidates cost up to C * (k + 1). N bounds this cost, as it does in Snell et al., so
-that a reasoning step samples C = max(1, N // (k + 1)) candidates.
+candidates: C candidates cost up to C * (k + 1). Here N bounds this cost, as it bounds that of other
+methods, so that a reasoning step samples C = max(1, N // (k + 1)) candidates.
 
 The candidates wait in the strategy's memory while the frontier rolls them out. A step of the beam
-therefore takes up to k + 1 steps of the loop, and the frontier holds up to N paths.
+therefore takes up to k + 1 steps of the loop, and the frontier holds up to C paths.
 
 What differs from the publications:
 

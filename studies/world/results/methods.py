@@ -65,17 +65,17 @@ _TITLES = {
 
 
 def method_tables(name: str, groups: Sequence[Group]) -> list[Table]:
-    """Each method with each PRM: accuracy (tokens) by N, and two leads over best-of-N at N = 16.
+    """Each method with each PRM: accuracy (tokens) by N, and its leads over best-of-N at N = 16.
 
-    The rival in the last column takes as many tokens as the method: it is the best mixture of
-    greedy decoding and of best-of-N at the sizes that were run. The mixture is chosen on the same
-    questions, which favours it. A method that takes more tokens than the largest best-of-N is
-    compared with that one.
+    The rival in the last two columns costs as much as the method: it is the best mixture of greedy
+    decoding and of best-of-N at the sizes that were run. The mixture is chosen on the same
+    questions, which favours it. A method that costs more than the largest best-of-N is compared
+    with that one.
     """
     prms = dict.fromkeys(group.prm for group in groups if group.prm is not None)
     strategies = dict.fromkeys(group.strategy for group in groups)
     sizes = [f"N = {size}" for size in SIZES]
-    header = ["strategy", *sizes, "lead at N = 16", "lead at its tokens"]
+    header = ["strategy", *sizes, "lead at N = 16", "at its tokens", "at its FLOPs"]
     tables = []
     for prm in prms:
         lines = []
@@ -86,20 +86,20 @@ def method_tables(name: str, groups: Sequence[Group]) -> list[Table]:
     return tables
 
 
-def _leads(groups: Sequence[Group], strategy: str, prm: str) -> tuple[str, str]:
-    """Leads over best-of-N at N = 16, with as many candidates and with as many tokens."""
+def _leads(groups: Sequence[Group], strategy: str, prm: str) -> tuple[str, str, str]:
+    """Leads over best-of-N at N = 16: at the same N, at equal tokens and at equal FLOPs."""
     mine, rival = (find(groups, each, 16, prm) for each in (strategy, _YARDSTICK))
-    if strategy == _YARDSTICK or mine is None or rival is None:
-        return "", ""
+    if strategy in (_YARDSTICK, "greedy") or mine is None or rival is None:
+        return "", "", ""
     same_size = compare(mine, rival)
     at_size = "" if same_size is None else difference(same_size.difference)
-    return at_size, _at_its_tokens(groups, mine, prm)
+    return at_size, _at_its(groups, mine, prm, "tokens"), _at_its(groups, mine, prm, "flops")
 
 
-def _at_its_tokens(groups: Sequence[Group], mine: Group, prm: str) -> str:
+def _at_its(groups: Sequence[Group], mine: Group, prm: str, cost: str) -> str:
     rivals = [find(groups, _YARDSTICK, size, prm) for size in SIZES]
     points = [each for each in (find(groups, "greedy", 1, prm), *rivals) if each is not None]
-    rival = at_budget(frontier_of(points, "tokens"), mine.mean("tokens"), "tokens")
+    rival = at_budget(frontier_of(points, cost), mine.mean(cost), cost)
     if rival is None:
         return ""
     own, other = mine.by_question(), rival.by_question()
