@@ -176,7 +176,7 @@ def _footprints(
 
 
 def _endpoint(policy: PolicySpec) -> list[str]:
-    """A line on what a chat endpoint can do, found by one short request; empty for other models."""
+    """A line on what a chat endpoint can do, found by short requests; empty for other models."""
     if not policy.chat:
         return []
     from ..models.serving.chat import chat_policy

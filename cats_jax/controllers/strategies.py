@@ -495,5 +495,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 )
 """The factories of strategies by the names that recipes use."""
 
-_REVISIONS: Mapping[str, int] = MappingProxyType({"mcts": 2, "particle_filtering": 2})
+_REVISIONS: Mapping[str, int] = MappingProxyType(
+    {"early_stopping_consistency": 2, "lookahead": 2, "mcts": 2, "particle_filtering": 2}
+)
 """Methods whose rule has changed under the same name -> version of the current rule."""

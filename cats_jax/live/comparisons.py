@@ -85,6 +85,7 @@ class Judge:
         writer: the policy, or the language model of the PRM.
         comparison: which answers are compared.
         prompt: how they are shown, and how the choice is read.
+        system: system message of the prompts; None: that of the writer's format.
     """
 
     def __init__(
@@ -92,10 +93,12 @@ class Judge:
         writer: StepGenerator,
         comparison: search.comparison.Comparison,
         prompt: ComparisonPrompt,
+        system: str | None = None,
     ) -> None:
         self.writer = writer
         self.comparison = comparison
         self.prompt = prompt
+        self.system = system
         self._known: OrderedDict[str, Reply] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -112,13 +115,11 @@ class Judge:
     def asked(self, question: Question, answers: Sequence[str]) -> Question:
         """The prompt as a question, whose id is a digest of its text.
 
-        The system messages of the question and of the policy's format are left out: they request
-        an answer, not a choice. A PRM as judge has its own.
+        The question's system message is left out: it requests an answer, not a choice.
         """
         text = self.prompt.text(question.text, answers)
         digest = blake2b(text.encode(), digest_size=16).hexdigest()
-        system = "" if self.comparison.judge == "policy" else None
-        return Question(f"comparison: {digest}", text, system)
+        return Question(f"comparison: {digest}", text, self.system)
 
     def replies(self, asked: Sequence[Question]) -> Replies:
         """Replies to distinct prompts; one call of the model samples those not remembered."""

@@ -48,3 +48,10 @@ class ScorerProxy(_Proxy[Prm]):
         super().__init__(model)
         self.sparsity_total = model.sparsity_total
         self.sparsity_last_layer = model.sparsity_last_layer
+
+
+def innermost(policy: StepGenerator) -> StepGenerator:
+    """The policy that the proxies of a policy call; the policy itself without a proxy."""
+    while isinstance(policy, GeneratorProxy):
+        policy = policy._model
+    return policy

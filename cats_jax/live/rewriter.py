@@ -48,6 +48,8 @@ class Rewriter(PromptProxy):
         for prompt in filter(None, (rewriting.critique, rewriting.prompt)):
             texts = {"question": question.text, "answer": "", "critique": ""}
             asked = as_question(question, rewriting_text(prompt, **texts))
+            if prompt == rewriting.critique:  # it is sent without a system message
+                asked = dataclasses.replace(asked, system="")
             try:
                 self._model.check_question(asked)
             except BadInputError as error:

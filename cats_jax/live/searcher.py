@@ -36,6 +36,7 @@ from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
 from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
+from .proxies import innermost
 from .ranked_answers import RankScorer
 from .results import SearchResult
 from .rewriter import Rewriter
@@ -327,4 +328,6 @@ def _judge(
     if strategy.comparison is None or prompt is None:
         return None
     writer = writer_of(strategy, policy, scorer) if comparer is None else comparer
-    return Judge(writer, strategy.comparison, prompt)
+    # The system message of the policy's format requests an answer. Another judge has its own.
+    system = "" if innermost(writer) is innermost(policy) else None
+    return Judge(writer, strategy.comparison, prompt, system)

@@ -57,8 +57,11 @@ class ComparisonPrompt:
             )
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each text, by its key; the name of a comparison does not count."""
-        return text_digests(prompt=self.prompt, choice=self.choice)
+        """SHA-256 of each text, by its key; the name of a comparison does not count.
+
+        `system` is the policy's system message, which earlier versions sent with the prompt.
+        """
+        return text_digests(prompt=self.prompt, choice=self.choice, system="")
 
     def text(self, question: str, answers: Sequence[str]) -> str:
         """The judge's message for answers that are numbered from 1."""

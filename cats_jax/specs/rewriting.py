@@ -46,8 +46,12 @@ class Rewriting:
                 )
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each prompt, by its key; the name of a rewriting does not count."""
-        return text_digests(prompt=self.prompt, critique=self.critique)
+        """SHA-256 of each prompt, by its key; the name of a rewriting does not count.
+
+        `system` is the system message of a critique; earlier versions sent the policy's.
+        """
+        critique = {"critique": self.critique, "system": ""} if self.critique else {"critique": ""}
+        return text_digests(prompt=self.prompt, **critique)
 
     def prompt_tokens(self, answer_tokens: int) -> int:
         """Most tokens that a prompt of a rewrite has besides the question's.

@@ -517,3 +517,9 @@ def test_prompts_that_a_strategy_lacks_are_refused():
     with pytest.raises(BadInputError, match="has a comparison, and its prompt is missing"):
         StrategyPrompts().check(strategy)
     load_strategy_prompts(strategy).check(strategy)
+
+
+def test_another_judge_keeps_the_system_message_of_its_format():
+    policy, other = LetterPolicy(5), Comparer(first_by_text, 5)
+    _run(PAIRS, policy, num_candidates=8, comparer=other)
+    assert {each.question.system for each in other.comparisons} == {None}

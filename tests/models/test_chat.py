@@ -61,7 +61,7 @@ def total(generation, name):
     return sum(getattr(usage, name) for usage in generation.usage)
 
 
-@pytest.mark.parametrize("honours_n", [True, False, 400, "one"])
+@pytest.mark.parametrize("honours_n", [True, False, 400, 403, "one"])
 def test_whole_answers_are_cut_into_steps_and_charged_as_the_server_counts(connect, honours_n):
     with serving(honours_n=honours_n) as server:
         policy = connect(server)

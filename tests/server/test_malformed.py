@@ -256,6 +256,8 @@ def test_a_system_message_stands_before_the_question():
     asked = parsed(messages=[system, *GOOD["messages"]]).request
     assert (asked.question, asked.system) == ("which letters?", "Be brief.")
     assert parsed().request.system is None
+    blank = [{"role": "system", "content": " \n"}, {"role": "user", "content": "which letters?"}]
+    assert parsed(messages=blank).request.system is None
 
 
 @pytest.mark.parametrize(

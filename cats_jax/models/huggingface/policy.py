@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from ...errors import BadInputError
 from ...protocols import (
@@ -23,13 +23,17 @@ from .model import CausalModel, LoadOptions
 from .thoughts import PieceRequest, Sampling, Thoughts
 
 
-class PolicyOptions(LoadOptions, total=False):
-    """Arguments of `StepPolicy`."""
+class StepOptions(TypedDict, total=False):
+    """Arguments of `StepPolicy` on prompts and limits."""
 
     format: str | PolicyFormat
     step_separator: str | None
     max_step_tokens: int
     max_answer_tokens: int
+
+
+class PolicyOptions(LoadOptions, StepOptions, total=False):
+    """Arguments of `StepPolicy`."""
 
 
 class StepPolicy:

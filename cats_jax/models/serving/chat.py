@@ -53,8 +53,8 @@ _LONG, _WARM = 32, 0.5
 _ASKED, _BEGUN, _REST, _STOP = "Write the days of the week.", "Monday Tuesday Wednes", "day", "Fri"
 """The probe's question, a turn that ends in half a word, the other half, and a stop text."""
 
-_CUT = 8
-"""Limit of the tokens of a sample in the probe of `n`: fewer than the answer has."""
+_CUT = 3
+"""Limit of the tokens of a sample in the probe of `n`: fewer than a terse answer has."""
 
 
 class ChatPolicy:
@@ -308,14 +308,14 @@ class ChatPolicy:
         body |= _CONTINUE | _TELL_STOP
         try:
             text = self._endpoint.ask(body, time.monotonic()).samples[0][0]
+            echoes = text.startswith(_BEGUN)
+            if echoes:
+                short = self._endpoint.ask(body | {"max_tokens": 1}, time.monotonic())
+                echoes = short.samples[0][0].startswith(_BEGUN)
         except RefusedError as error:
             if error.status not in _NO_CHOICES:
                 raise
             return False, False, False
-        echoes = text.startswith(_BEGUN)
-        if echoes:
-            short = self._endpoint.ask(body | {"max_tokens": 1}, time.monotonic())
-            echoes = short.samples[0][0].startswith(_BEGUN)
         return echoes or text.startswith(_REST), echoes, text.rstrip().endswith(_STOP)
 
     def _probe_n(self) -> bool:
@@ -327,9 +327,7 @@ class ChatPolicy:
         body |= {"temperature": 1.0, "seed": 0, "n": 2}
         try:
             reply = self._endpoint.ask(body, time.monotonic())
-        except RefusedError as error:
-            if error.status not in _NO_CHOICES:
-                raise
+        except RefusedError:  # the endpoint has answered before, so `n` is the reason
             return False
         ends = [finish for _, finish in reply.samples]
         return ends == ["length"] * 2 and reply.completion > _CUT

@@ -22,7 +22,7 @@ from ...protocols import (
     TokenUsage,
     total_usage,
 )
-from ..huggingface.policy import PolicyOptions, StepPolicy
+from ..huggingface.policy import StepOptions, StepPolicy
 from ..prompts.step_text import StepEnd, check_parameters
 from ..stored_model import check_complete
 from ..weights import num_values
@@ -56,10 +56,10 @@ class EngineGenerator(StepPolicy):
         start: Callable[[int], Sampler],
         *,
         max_model_len: int | None = None,
-        **asked: Unpack[PolicyOptions],
+        **asked: Unpack[StepOptions],
     ):
         # Tokenizer and configuration only: the weights are the engine's.
-        super().__init__(path, **asked)
+        super().__init__(path, device="cpu", dtype="float32", **asked)
         self._model.limit_context(max_model_len)
         check_complete(pathlib.Path(path), self._model.config)
         self._ends = frozenset(self._text.ends)
