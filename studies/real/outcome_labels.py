@@ -1,11 +1,12 @@
-"""Label the steps of a run's finished paths with the grade of the path's answer.
+"""Label the steps of a run's paths with the grade of the path's answer.
 
     python -m studies.real.outcome_labels RUN STEPS.jsonl
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them, with the keys `question`,
 `steps` and `labels`. All steps of a path have one label, 1 if its answer is right and 0 if not: the
 outcome supervision of Lightman et al. 2023 (arXiv:2305.20050). So a right step before an error is
-labelled wrong, too.
+labelled wrong, too. A path that was cut has no answer; its whole steps are labelled wrong. A path
+that several rows of the run share is written once.
 """
 
 from __future__ import annotations
@@ -19,23 +20,45 @@ from typing import Any
 import cats_jax
 from cats_jax.grading import MathGrader
 from cats_jax.grading.graders import grade_answer
+from cats_jax.live.results import ROOT, SearchResult
 
 
 def labelled_paths(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """A row of labelled steps for each path of a run that has an answer."""
+    """A row of labelled steps for each path of a run."""
     run = cats_jax.load_run(folder).stored
+    written = set[tuple[str, ...]]()
     with MathGrader() as grader:
         for row in run.rows:
             tree = run.tree(row)
-            for path in tree.paths:
-                if path.answer is None:
+            answers = {path.nodes[-1]: path.answer for path in tree.paths}
+            for leaf in whole_leaves(tree):
+                steps, answer = steps_to(tree, leaf), answers.get(leaf)
+                if (path := (tree.question.text, *steps)) in written:
                     continue
-                right = grade_answer(grader, path.answer, row.gold, row.tolerance).correct
-                yield {
-                    "question": tree.question.text,
-                    "steps": list(path.steps),
-                    "labels": [int(right)] * len(path.steps),
-                }
+                written.add(path)
+                right = (
+                    answer is not None
+                    and grade_answer(grader, answer, row.gold, row.tolerance).correct
+                )
+                labels = [int(right)] * len(steps)
+                yield {"question": tree.question.text, "steps": list(steps), "labels": labels}
+
+
+def whole_leaves(tree: SearchResult) -> list[int]:
+    """Ids of the last whole steps of all paths: valid candidates without a valid child."""
+    whole = [candidate for candidate in tree.candidates if candidate.invalid is None]
+    parents = {candidate.parent for candidate in whole}
+    return [candidate.id for candidate in whole if candidate.id not in parents]
+
+
+def steps_to(tree: SearchResult, node: int) -> tuple[str, ...]:
+    """Texts of the steps from the first one to a candidate's."""
+    texts = list[str]()
+    while node != ROOT:
+        candidate = tree.candidates[node - 1]
+        texts.append(candidate.text)
+        node = candidate.parent
+    return tuple(reversed(texts))
 
 
 def main() -> None:

@@ -13,15 +13,17 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModel
 
+from cats_jax.evaluation.rescore import Change, rescore
+from cats_jax.grading import MathGrader
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, SearchResult, path_of
 from cats_jax.models.huggingface.tokenizer import load_tokenizer
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step
-from cats_jax.runs.folder import RunWriter
+from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.scoring.labelled import read_labelled
 from cats_jax.specs.models import PrmSpec
-from studies.real import prune, step_states, train_head
+from studies.real import outcome_labels, prune, rescore_heads, step_states, train_head
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMAT = ROOT / "studies" / "real" / "qwen" / "prm-format.yaml"
@@ -194,32 +196,84 @@ def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path):
             assert not gone.any()
 
 
-def test_the_label_of_a_sampled_step_is_the_grade_of_its_path(tmp_path):
-    """Three finished paths with the answers 4, 5 and none; the gold answer is 4."""
-    texts = [("2+2", None), ("it is 4", "4"), ("2+3", None), ("it is 5", "5"), ("?", None)]
-    parents = [0, 1, 0, 3, 0]
+def sampled(*, scored=False):
+    """A tree with the answers 4, 5 and none, and a path that was cut in its second step."""
+    steps = [("2+2", 0), ("it is 4", 1), ("2+3", 0), ("it is 5", 3), ("?", 0), ("2-2", 0), ("", 6)]
     candidates = [
         Candidate(id=i + 1, parent=parent, step=int(parent > 0), phase=0, pool_row=i, text=text,
-                  token_ids=(), num_tokens=1, log_prob=None, done=i in (1, 3, 4), answer=answer)
-        for i, (parent, (text, answer)) in enumerate(zip(parents, texts, strict=True))
+                  token_ids=(), num_tokens=1, log_prob=None, done=i in (1, 3, 4),
+                  answer=text.removeprefix("it is ") if parent in (1, 3) else None,
+                  invalid="length" if i == 6 else None,
+                  score=0.5 if scored and i < 6 else None)
+        for i, (text, parent) in enumerate(steps)
     ]  # fmt: skip
     paths = [path_of(nodes, candidates) for nodes in [(1, 2), (3, 4), (5,)]]
-    tree = SearchResult(
+    return SearchResult(
         Question("q0", "2+2=?"), "4", 0, "answered", "", 2, paths, candidates, [], Ledger()
     )
-    row = made_runs.row(strategy="majority", n=4, prm=None, answer="4", gold="4.0")
-    with RunWriter(tmp_path / "run", made_runs.manifest()) as writer:
-        writer.add(row, tree)
-    subprocess.run(
-        [sys.executable, "-m", "studies.real.outcome_labels", str(tmp_path / "run"),
-         str(tmp_path / "steps.jsonl")], check=True, cwd=ROOT,
-    )  # fmt: skip
+
+
+def written(folder, strategy, *, prm=None, twice=False):
+    """A run with one tree, in one row or in two."""
+    with RunWriter(folder, made_runs.manifest(strategies=[strategy])) as writer:
+        for n in (4, 8) if twice else (4,):
+            row = made_runs.row(strategy=strategy, n=n, prm=prm, answer="4", gold="4.0")
+            writer.add(row, sampled(scored=prm is not None))
+    return folder
+
+
+@pytest.fixture
+def run_script(monkeypatch):
+    """Call the main function of a script with arguments of a command line."""
+
+    def run(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
+        script.main()
+
+    return run
+
+
+def test_the_label_of_a_sampled_step_is_the_grade_of_its_path(tmp_path, run_script):
+    """The gold answer is 4; the cut path has one whole step."""
+    run_script(outcome_labels, written(tmp_path / "run", "majority", twice=True),
+               tmp_path / "steps.jsonl")  # fmt: skip
     assert [
         (path.steps, path.labels) for path in read_labelled([tmp_path / "steps.jsonl"]).paths
     ] == [
         (("2+2", "it is 4"), (1, 1)),
         (("2+3", "it is 5"), (0, 0)),
+        (("?",), (0,)),
+        (("2-2",), (0,)),
     ]
+
+
+def test_heads_on_kept_states_rescore_as_the_command_does(base, tmp_path, run_script):
+    run, steps, states = tmp_path / "run", tmp_path / "steps.jsonl", tmp_path / "states"
+    written(run, "best_of_n", prm="good")
+    run_script(outcome_labels, run, steps)
+    run_script(step_states, base, states, "--steps", steps, "--format", FORMAT,
+               "--dtype", "float32")  # fmt: skip
+    heads = [tmp_path / f"{name}.safetensors" for name in ("first", "second")]
+    for seed, head in enumerate(heads):
+        weight = np.random.default_rng(seed).normal(size=(1, 64)).astype(np.float32) / 8
+        save_file({"weight": weight, "bias": np.array([0.3], np.float32)}, head)
+    run_script(rescore_heads, run, states, "--steps", steps, "--model", base,
+               "--format", FORMAT, "--heads", *heads)  # fmt: skip
+    for head in heads:
+        spec = PrmSpec(str(base), format=str(FORMAT), head=str(head), label=head.stem)
+        scorer, expected = ModelFolders().prm(spec), tmp_path / f"expected-{head.stem}"
+        rescore(read_run(run), expected, Change(prm=spec), MathGrader(), scorer)
+        runs = [read_run(run.with_name(f"run-{head.stem}")), read_run(expected)]
+        (mine,), (other,) = (found.rows for found in runs)
+        assert (mine.prm, mine.answer, mine.correct) == (head.stem, other.answer, other.correct)
+        for name in ("prm_computed", "prm_cached", "prm_flops", "flops"):
+            assert getattr(mine.ledger, name) == getattr(other.ledger, name) > 0, name
+        scores = [
+            [candidate.score for candidate in found.tree(found.rows[0]).candidates]
+            for found in runs
+        ]
+        assert scores[0][:6] == pytest.approx(scores[1][:6], abs=2e-3)  # states in 16 bits
+        assert scores[0][6] is scores[1][6] is None
 
 
 def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
