@@ -4,7 +4,7 @@
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them. FORMAT.yaml says how the
 PRM reads a solution. The folder STATES gets a file for each block of solutions. An interrupted run
-resumes: only missing blocks are computed.
+resumes: only blocks that are missing, or that are of other solutions, are computed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import argparse
 import functools
 import hashlib
 import itertools
+import json
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from transformers import AutoModel
 
@@ -29,6 +31,9 @@ from cats_jax.scoring.labelled import LabelledSteps, read_labelled
 
 BLOCK = 16
 """Solutions in a file and in a forward pass, of similar lengths: all are sorted by length."""
+
+DIGEST = "solutions"
+"""Key of a block's digest in the metadata of its file."""
 
 _NO_READ_OUT = {"read_out": {"positive": "+", "negative": "-"}}  # a head replaces it
 
@@ -78,6 +83,20 @@ def by_length(file: pathlib.Path) -> list[LabelledSteps]:
     return sorted(read_labelled([file]).paths, key=lambda each: len("".join(each.steps)))
 
 
+def digest(block: Sequence[LabelledSteps]) -> str:
+    """SHA-256 of a block's questions, steps and labels."""
+    rows = [[each.question, list(each.steps), list(each.labels)] for each in block]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def digest_of(file: pathlib.Path) -> str | None:
+    """The digest of the block that a file was computed from; None if there is no file."""
+    if not file.is_file():
+        return None
+    with safe_open(file, "numpy") as opened:
+        return (opened.metadata() or {}).get(DIGEST)
+
+
 def question_number(text: str) -> int:
     """A number that follows from the text of a question."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
@@ -102,13 +121,14 @@ def main() -> None:
         solutions = by_length(file)
         starts = range(0, len(solutions), BLOCK)
         for start in starts:
+            block = solutions[start : start + BLOCK]
             target = options.states / f"{file.stem}-{start:06d}.safetensors"
-            if target.is_file():
+            if digest_of(target) == digest(block):
                 continue
-            arrays = step_states(backbone(), encoder, solutions[start : start + BLOCK])
+            arrays = step_states(backbone(), encoder, block)
             arrays["path"] += start
             unfinished = target.with_suffix(".part")
-            save_file(arrays, unfinished)
+            save_file(arrays, unfinished, {DIGEST: digest(block)})
             unfinished.replace(target)
             print(f"{target.name}: {start // BLOCK + 1} of {len(starts)} blocks", flush=True)
 

@@ -28,7 +28,7 @@ import scipy.special
 import scipy.stats
 from safetensors.numpy import load_file, save_file
 
-from studies.real.step_states import BLOCK, by_length
+from studies.real.step_states import BLOCK, by_length, digest, digest_of
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Strengths of the penalty, per squared weight of a standardized state."""
@@ -54,14 +54,23 @@ class Steps:
 
 
 def load_steps(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Steps:
-    """The steps of the blocks that `step_states` made of files; SystemExit if one is missing."""
+    """The steps of the blocks that `step_states` made of files.
+
+    Raises:
+        SystemExit: a block is missing, or is of other solutions.
+    """
     blocks, before = [], 0
     for file in files:
-        number = len(by_length(file))
+        solutions = by_length(file)
+        number = len(solutions)
         for start in range(0, number, BLOCK):
             block = folder / f"{file.stem}-{start:06d}.safetensors"
             if not block.is_file():
                 raise SystemExit(f"{str(block)!r} is missing: run step_states on {file} again")
+            if digest_of(block) != digest(solutions[start : start + BLOCK]):
+                raise SystemExit(
+                    f"{str(block)!r} is of other solutions: run step_states on {file} again"
+                )
             found = load_file(block)
             blocks.append({**found, "path": found["path"] + before})
         before += number

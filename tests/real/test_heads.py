@@ -48,6 +48,17 @@ def rows(tmp_path):
     return file
 
 
+@pytest.fixture
+def run_script(monkeypatch):
+    """Call the main function of a script with arguments of a command line."""
+
+    def run(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
+        script.main()
+
+    return run
+
+
 def test_a_head_on_the_states_gives_the_scores_of_a_search(base, rows, tmp_path):
     encoder = step_states.make_encoder(FORMAT, load_tokenizer(base))
     backbone = AutoModel.from_pretrained(base).eval()
@@ -69,18 +80,26 @@ def test_a_head_on_the_states_gives_the_scores_of_a_search(base, rows, tmp_path)
     assert 1 / (1 + np.exp(-logits)) == pytest.approx(scores, abs=2e-3)  # states in 16 bits
 
 
-def test_blocks_that_are_there_are_not_computed_again(base, rows, tmp_path):
+def test_a_block_is_computed_again_only_for_other_solutions(base, rows, tmp_path, run_script):
     states = tmp_path / "states"
-    command = [sys.executable, "-m", "studies.real.step_states", str(base), str(states),
-               "--steps", str(rows), "--format", str(FORMAT), "--dtype", "float32"]  # fmt: skip
-    subprocess.run(command, check=True, cwd=ROOT)
+    arguments = [base, states, "--steps", rows, "--format", FORMAT, "--dtype", "float32"]
+    run_script(step_states, *arguments)
     (file,) = states.iterdir()
-    assert load_file(file)["states"].shape == (5, 64)
-    file.write_bytes(b"kept")
-    subprocess.run(command, check=True, cwd=ROOT)
-    assert file.read_bytes() == b"kept"
+    arrays = load_file(file)
+    assert arrays["states"].shape == (5, 64)
+    save_file(arrays | {"states": arrays["states"] * 0}, file,
+              {step_states.DIGEST: step_states.digest_of(file)})  # fmt: skip
+    run_script(step_states, *arguments)
+    assert not load_file(file)["states"].any()
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[::-1]))
+    rows.write_text(rows.read_text().replace("[1, 1, 0]", "[1, 0, 0]"))
+    with pytest.raises(SystemExit, match=r"is of other solutions: run step_states on .* again"):
+        train_head.load_steps(states, [rows])
+    run_script(step_states, *arguments)
+    assert load_file(file)["states"].any()
+    assert len(train_head.load_steps(states, [rows]).labels) == 5
     with pytest.raises(SystemExit, match=r"is missing: run step_states on .*other\.jsonl again"):
-        train_head.load_steps(states, [rows, rows.rename(tmp_path / "other.jsonl")][1:])
+        train_head.load_steps(states, [rows.rename(tmp_path / "other.jsonl")])
 
 
 def test_each_step_gets_its_own_held_out_score(base, rows, tmp_path):
@@ -90,8 +109,10 @@ def test_each_step_gets_its_own_held_out_score(base, rows, tmp_path):
     encoder = step_states.make_encoder(FORMAT, load_tokenizer(base))
     backbone = AutoModel.from_pretrained(base).eval()
     for file in (rows, other):
-        found = step_states.step_states(backbone, encoder, step_states.by_length(file))
-        save_file(found, tmp_path / f"{file.stem}-000000.safetensors")
+        block = step_states.by_length(file)
+        found = step_states.step_states(backbone, encoder, block)
+        target = tmp_path / f"{file.stem}-000000.safetensors"
+        save_file(found, target, {step_states.DIGEST: step_states.digest(block)})
     steps = train_head.load_steps(tmp_path, [rows, other])
     assert steps.path.tolist() == [0, 1, 2, 2, 2, 3]
     scored = list(train_head.scored_rows([rows, other], steps, np.arange(6) / 8, "mine"))
@@ -220,17 +241,6 @@ def written(folder, strategy, *, prm=None, twice=False):
             row = made_runs.row(strategy=strategy, n=n, prm=prm, answer="4", gold="4.0")
             writer.add(row, sampled(scored=prm is not None))
     return folder
-
-
-@pytest.fixture
-def run_script(monkeypatch):
-    """Call the main function of a script with arguments of a command line."""
-
-    def run(script, *arguments):
-        monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
-        script.main()
-
-    return run
 
 
 def test_the_label_of_a_sampled_step_is_the_grade_of_its_path(tmp_path, run_script):
