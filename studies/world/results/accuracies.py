@@ -28,6 +28,24 @@ def accuracy_tables(name: str, groups: Sequence[Group]) -> list[Table]:
     return tables
 
 
+def size_table(name: str, groups: Sequence[Group], prm: str) -> Table:
+    """Every strategy at each N, with one PRM: accuracy (tokens).
+
+    The controllers `LABEL-SEED` have one line. Its cells have each value that a seed has.
+    """
+    sizes = sorted(set(SIZES) & {group.num_candidates for group in groups})
+    lines: dict[str, list[dict[str, None]]] = {}
+    for strategy in dict.fromkeys(group.strategy for group in groups):
+        label, _, seed = strategy.rpartition("-")
+        cells = lines.setdefault(label if seed.isdigit() else strategy, [{} for _ in sizes])
+        for found, size in zip(cells, sizes, strict=True):
+            group = find(groups, strategy, size, prm)
+            if group is not None:
+                found[cell(group)] = None
+    header = ["strategy", *(f"N = {size}" for size in sizes)]
+    return Table(name, header, [[label, *map(", ".join, row)] for label, row in lines.items()])
+
+
 def level_table(name: str, groups: Sequence[Group], strategies: Sequence[str], size: int) -> Table:
     """Accuracy by the level of the question, from 1 to 5, with a good and a middling PRM."""
     lines = []

@@ -10,7 +10,7 @@ from cats_jax.reporting.drawing import drawing, save_figure
 from cats_jax.reporting.groups import Group
 
 from .ablations import ablation_tables
-from .accuracies import accuracy_tables, level_table
+from .accuracies import accuracy_tables, level_table, size_table
 from .banks import ceiling_table, sparsity_tables
 from .comparisons import chosen_table, equal_cost_table, same_size_table, verdict_table
 from .frontier import POLICIES, draw_frontier
@@ -99,6 +99,8 @@ def _tables_of_one_part(rows: pathlib.Path) -> Iterator[Table]:
     yield price_table("validation-weak", load_groups(rows, "weak", ["seeds-validation"]))
     yield from training_tables("transfer-weak", load_groups(rows, "weak", ["transfer"]))
     yield from accuracy_tables("offline-weak", load_groups(rows, "weak", ["offline"]))
+    confidence = load_groups(rows, "weak", ["confidence-test"])
+    yield size_table("confidence-weak", confidence, "confidence")
     ablations = load_groups(rows, "weak", ["paper", "ablations"])
     yield from accuracy_tables("live-ablations", ablations)
     for path in sorted(rows.glob("ablations*.json")):
