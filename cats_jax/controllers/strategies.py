@@ -496,6 +496,12 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 """The factories of strategies by the names that recipes use."""
 
 _REVISIONS: Mapping[str, int] = MappingProxyType(
-    {"early_stopping_consistency": 2, "lookahead": 2, "mcts": 2, "particle_filtering": 2}
+    {
+        "early_stopping_consistency": 2,
+        "lookahead": 2,
+        "mcts": 2,
+        "particle_filtering": 2,
+        "proportional_resampling": 2,
+    }
 )
 """Methods whose rule has changed under the same name -> version of the current rule."""

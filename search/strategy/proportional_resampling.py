@@ -1,7 +1,7 @@
 """Proportional resampling: the free places go to paths in proportion to their scores.
 
 It differs from `particle_filtering` in three ways. A path's mass is its score, not the score's
-odds. A finished path keeps its place. Finished paths vote with their masses.
+odds. A finished path keeps its place. A finished path's vote is its path score.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
 
 from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..resampling import resampling as scheme
 from ..state import count
-from ..types import Paths, Request, SearchState
+from ..types import Request, SearchState
 
 
 @functools.cache
@@ -42,18 +41,10 @@ def proportional_resampling(
         places = state.width - count(state.finished)
         return request(state, resample(key, mass, places), sampling), state.memory
 
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
-        pool = state.pool
-        # After resampling every path stands for the same mass, up to its newest score.
-        weight = jnp.where(pool.valid, path_scores(pool, aggregated), 0.0)
-        return pool.replace(weight=weight), pool.valid, state.memory
-
     return Strategy(
         name="proportional_resampling",
         plan=plan,
         sampling=(sampling,),
         aggregation=aggregated,
-        keep=keep,
-        weights_paths=True,
         answer=answer_rule(vote),
     )

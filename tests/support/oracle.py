@@ -882,11 +882,6 @@ def _end_step(rules: Rules, state: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _retain(rules: Rules, state: dict[str, Any]) -> list[int]:
     pool = state["pool"]
-    if rules.kind == "proportional_resampling":
-        pool[:] = [
-            path and {**path, "weight": path_score(rules.path_score, path["scores"])}
-            for path in pool
-        ]
     if rules.kind == "vg_search" and not _verifies(rules, state):
         for row, path in enumerate(pool):
             if path is not None and not path["done"]:
