@@ -40,7 +40,8 @@ class Name(NamedTuple):
 class PathsFile:
     """Content of the file by name; only the places of the lines are in memory.
 
-    On a full disk, nothing is stored.
+    On a full disk, nothing is stored. The writer of a run folder waits until the file is on the
+    disk before it writes rows, see `runs.appender`.
 
     Attributes:
         close: closes the file; a temporary one is gone.
@@ -56,6 +57,9 @@ class PathsFile:
         self._descriptor = _open(path)
         # A runner that is dropped closes its file, too.
         self.close = weakref.finalize(self, os.close, self._descriptor)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                durable.sync_folder(path.parent)
         # (number of paths, offset, length) of each line.
         self._places: dict[Name, tuple[int, int, int]] = {}
         self._end = 0

@@ -14,6 +14,7 @@ from ..storage import durable
 from .rows import Row
 from .stored_trees import json_line
 
+PATHS = "paths.jsonl"
 RESULTS = "results.jsonl"
 TREES = "trees.jsonl.gz"
 
@@ -21,7 +22,8 @@ TREES = "trees.jsonl.gz"
 class Appender:
     """A thread that compresses and writes, so that searches do not wait for the disk.
 
-    It writes all queued entries together: first the trees, then the rows that point to them.
+    It writes all queued entries together: first the trees, then the rows that point to them. Before
+    that, it waits until the paths that rows share are on the disk.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -79,5 +81,7 @@ class Appender:
                 place = (start + len(trees), len(member))
                 trees += member
             lines += json_line(dataclasses.replace(row, tree=place).as_dict())
+        if entries:
+            durable.sync(self._folder / PATHS)
         durable.append(self._trees, trees)
         durable.append(self._results, lines)

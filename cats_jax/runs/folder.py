@@ -7,9 +7,10 @@
     summary.json      aggregated figures, rewritten at the end
     *.png             plots
 
-A question's tree is on disk before its row, which holds the place of the tree. A killed process
-leaves at most one incomplete end per file and some trees without rows. The reader skips them, and
-the writer removes them when the run is continued.
+A question's tree is on disk before its row, which holds the place of the tree, and so are the paths
+that the row shares. A killed process, or a power cut, leaves at most one incomplete end per file
+and some trees without rows. The reader skips them, and the writer removes them when the run is
+continued.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from ..storage import durable
 from ..storage.manifest import MANIFEST, SCHEMA
 from ..storage.reading import bounded_lines, inflated_lines, parse_json, reading, reason
 from . import manifests
-from .appender import RESULTS, TREES, Appender
+from .appender import PATHS, RESULTS, TREES, Appender
 from .rows import Row
 from .stored_trees import tree_from_lines, tree_to_lines
 
-PATHS = "paths.jsonl"
 SUMMARY = "summary.json"
 
 

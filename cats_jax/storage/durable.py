@@ -162,6 +162,16 @@ def append(descriptor: int, data: bytes | bytearray) -> None:
         os.fsync(descriptor)
 
 
+def sync(path: pathlib.Path) -> None:
+    """Wait until a file is on the disk; nothing happens if it is a link or can't be opened."""
+    with contextlib.suppress(OSError, BadInputError):
+        descriptor = open_unlinked(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def sync_folder(folder: pathlib.Path) -> None:
     """Write a folder to the disk; otherwise the names of new files may be lost."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,6 +1,7 @@
 """Rows that share paths are, cost included, the rows of runs of their own."""
 
 import dataclasses
+import json
 import os
 import random
 import signal
@@ -244,6 +245,32 @@ def test_a_resumed_run_samples_and_scores_nothing_again(tmp_path, after):
         first = seconds[f"majority|16|-|0|q{i}"]
         assert seconds[f"best_of_n|16|bad|0|q{i}"] == pytest.approx(first)
     assert not (folder / PATHS).exists()
+
+
+def test_paths_are_on_the_disk_before_the_rows_that_share_them(tmp_path, monkeypatch):
+    """A power cut keeps what was synced, and of anything else maybe nothing."""
+    folder = tmp_path / "run"
+    fsync, write, synced, checked = os.fsync, os.write, {}, []
+
+    def keep(descriptor):
+        fsync(descriptor)
+        synced[os.fstat(descriptor).st_ino] = os.fstat(descriptor).st_size
+
+    def check(descriptor, data):
+        if os.path.samestat(os.fstat(descriptor), os.stat(folder / RESULTS)):
+            paths, inode = (folder / PATHS).read_bytes(), (folder / PATHS).stat().st_ino
+            lines = map(json.loads, paths[: synced.get(inode, 0)].splitlines())
+            stored = {(line["prm"], line["question"]) for line in lines}
+            rows = [json.loads(line) for line in bytes(data).splitlines()]
+            checked.extend((row["prm"], row["question"]) in stored for row in rows)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "fsync", keep)
+    monkeypatch.setattr(os, "write", check)
+    _interrupted(folder)
+    assert len(checked) == 18
+    assert all(checked)
+    assert folder.stat().st_ino in synced
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeros", "foreign", "folder"])
