@@ -70,6 +70,7 @@ def _workers(plan: Plan) -> AbstractContextManager[CellRunner]:
     assert where.ray is not None  # otherwise the plan has a runner
     return cluster.RayRunner(
         plan.evaluation.recipe,
+        plan.evaluation.cells,
         plan.models,
         plan.grader,
         address=where.ray,

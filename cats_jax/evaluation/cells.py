@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,11 +89,17 @@ def pool_name(strategy: search.Strategy, seed: int) -> str | None:
     return f"seed {seed}, {strategy.sampling}, {certainty}, {strategy.needs_vectors}"
 
 
-def grid(recipe: Recipe) -> tuple[Cell, ...]:
+def grid(
+    recipe: Recipe, known_prompts: Mapping[str, StrategyPrompts] | None = None
+) -> tuple[Cell, ...]:
     """The cells of a recipe ordered by PRM, without repetitions.
 
     The cells of a strategy that keeps all paths begin with the largest N, whose paths the smaller N
     share.
+
+    Args:
+        recipe: the recipe.
+        known_prompts: prompts of all strategies, by label; default: they are read.
 
     Raises:
         BadInputError: a strategy is unknown, or can't work with this recipe.
@@ -117,8 +123,11 @@ def grid(recipe: Recipe) -> tuple[Cell, ...]:
             elif prm is not None:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
-            with naming(f"strategy {spec.label!r}"):
-                prompts = load_strategy_prompts(strategy)
+            if known_prompts is not None:
+                prompts = known_prompts[spec.label]
+            else:
+                with naming(f"strategy {spec.label!r}"):
+                    prompts = load_strategy_prompts(strategy)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
             _check_certainty(spec.label, strategy, recipe.policy)
             _check_vectors(spec.label, strategy, recipe.policy)

@@ -24,6 +24,7 @@ from ..models.source import ModelSource
 from ..protocols import AnswerGrader, Question
 from ..specs.models import ModelSpec, PrmSpec
 from ..specs.recipe import Recipe
+from ..specs.strategy_prompts import StrategyPrompts
 from .batch_queue import Batch, BatchQueue
 from .cells import Cell, grid
 from .runners import LocalRunner
@@ -46,6 +47,7 @@ class RayRunner:
     def __init__(
         self,
         recipe: Recipe,
+        cells: Sequence[Cell],
         models: ModelSource,
         grader: AnswerGrader,
         *,
@@ -56,6 +58,7 @@ class RayRunner:
 
         Args:
             recipe: the recipe to run; its `in_flight` holds for each actor.
+            cells: its cells, whose prompts the actors use.
             models: source of the models; model folders must exist on every node.
             grader: decides which answers are the same; every actor gets a copy.
             address: address of a running cluster, or "local" for a new one on this machine.
@@ -93,15 +96,17 @@ class RayRunner:
                 "env_vars": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             },
         )(_Worker)
+        # An actor may start later, on a node with another version of a file of prompts.
+        prompts = {cell.spec.label: cell.prompts for cell in cells}
         self._actors: list[Any] = [
-            actor.remote(recipe, models, grader) for _ in range(self.num_workers)
+            actor.remote(recipe, prompts, models, grader) for _ in range(self.num_workers)
         ]
         self._idle = list(range(self.num_workers))
         self._queue = BatchQueue()
         # By reference to the results: number of the actor, and the batch.
         self._running: dict[Any, tuple[int, Batch]] = {}
         self._times = WallTimes()
-        self._cells = {_identity(cell): index for index, cell in enumerate(grid(recipe))}
+        self._cells = {_identity(cell): index for index, cell in enumerate(grid(recipe, prompts))}
 
     def __enter__(self) -> RayRunner:
         return self
@@ -213,8 +218,14 @@ def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
 class _Worker:
     """An actor with its own runner and grid; it gets cells by index, so nothing compiles twice."""
 
-    def __init__(self, recipe: Recipe, models: ModelSource, grader: AnswerGrader) -> None:
-        self._cells = grid(recipe)
+    def __init__(
+        self,
+        recipe: Recipe,
+        prompts: Mapping[str, StrategyPrompts],
+        models: ModelSource,
+        grader: AnswerGrader,
+    ) -> None:
+        self._cells = grid(recipe, prompts)
         self._times = WallTimes()
         self._runner = LocalRunner(recipe, self._cells, models, grader, self._times)
 

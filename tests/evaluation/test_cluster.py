@@ -15,7 +15,9 @@ import scripted
 
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
+from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.cluster import RayRunner, needs, room_on
+from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.grading import MathGrader
 from cats_jax.grading.graders import default_grader
 from cats_jax.models.source import ModelFolders
@@ -83,7 +85,7 @@ def _run(folder, recipe, models, questions=None, observers=(), **ray):
     if not ray:
         return evaluate.evaluate(evaluation, models, folder)[0]
     grader = default_grader(recipe.questions)
-    with RayRunner(evaluation.recipe, models, grader, **ray) as runner:
+    with RayRunner(evaluation.recipe, evaluation.cells, models, grader, **ray) as runner:
         run, _ = evaluate.evaluate(evaluation, models, folder, observers=observers, runner=runner)
     return run
 
@@ -123,6 +125,21 @@ def test_whole_paths_on_two_nodes(tmp_path, nodes):
     run = _run(tmp_path / "ray", recipe, models, questions, address="auto")
     _check_same(run, alone)
     assert len(run.rows) == 4 * _QUESTIONS
+
+
+def test_workers_use_the_prompts_of_the_process_that_started_the_run(tmp_path, nodes):
+    """A worker that starts later does not read the file, which is gone by then."""
+    file = tmp_path / "own.yaml"
+    file.write_text("prompt: '{question} {answer}'\n")
+    recipe = _recipe(strategies=["greedy", {"name": "mctsr", "rewriting": str(file)}])
+    cells, found = grid(recipe), []
+    file.unlink()
+    grader = default_grader(recipe.questions)
+    with RayRunner(recipe, cells, scripted.ScriptedModels(), grader, address="auto") as runner:
+        runner.search(cells[0], scripted.question_set(3).questions, found.append)
+        runner.finish(WallTimes())
+    assert {result.status for result in found} == {"answered"}
+    assert len(found) == 3
 
 
 # Where workers go
@@ -179,11 +196,13 @@ def test_workers_with_vllm_take_gpus(cluster, nodes):
     recipe = _recipe(policy={"path": "weak", **_GPU, "gpu_memory_utilization": 0.3})
     grader = default_grader(recipe.questions)
     with pytest.raises(BadInputError, match=r"has room for 0: each needs 1 CPU\(s\) and 0\.3 GPU"):
-        RayRunner(recipe, scripted.ScriptedModels(), grader, address="auto")
+        RayRunner(recipe, grid(recipe), scripted.ScriptedModels(), grader, address="auto")
     node = cluster.add_node(num_cpus=4, num_gpus=1)
     try:
         cluster.wait_for_nodes()
-        with RayRunner(recipe, scripted.ScriptedModels(), grader, address="auto") as runner:
+        with RayRunner(
+            recipe, grid(recipe), scripted.ScriptedModels(), grader, address="auto"
+        ) as runner:
             assert runner.num_workers == 3
             deadline = time.monotonic() + 60
             while nodes.available_resources().get("GPU", 0) > 0.1 + 1e-6:
@@ -250,7 +269,9 @@ def test_more_workers_than_room(nodes):
     with pytest.raises(
         BadInputError, match=r"9 workers, but the cluster has room for 2: each needs 1 CPU"
     ):
-        RayRunner(recipe, scripted.ScriptedModels(), grader, address="auto", workers=9)
+        RayRunner(
+            recipe, grid(recipe), scripted.ScriptedModels(), grader, address="auto", workers=9
+        )
     assert nodes.is_initialized()
 
 
