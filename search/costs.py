@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from .children import asked_rows
 from .loop import Tick
+from .types import Unsolved
 
 
 class TickTokens(NamedTuple):
@@ -50,6 +51,14 @@ def tick_tokens(tick: Tick) -> TickTokens:
     )
     active = tick.output.active
     return TickTokens(jnp.where(active, sampled, 0), jnp.where(active, read, 0))
+
+
+def unsolved(report: Any, index: Any = ()) -> Any:
+    """Programs that a solver did not solve, by the `report` of a tick; 0 for any other report.
+
+    `index` is the place of the search in a batch; () without a batch. Returns i32[] or an int.
+    """
+    return report.count[index] if isinstance(report, Unsolved) else 0
 
 
 def _has_equal(tick: Tick, marked: Bool[Array, " N"]) -> Bool[Array, " M"]:

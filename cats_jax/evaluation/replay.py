@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,9 +24,9 @@ from learners.episodes import begin
 from search import bank as step_bank
 
 from ..bank.layout import LoadedBank, load_bank
-from ..errors import BadInputError
+from ..errors import BadInputError, RunWarning
 from ..live.ledger import Ledger
-from ..live.results import DecisionRow, SearchPath, SearchResult
+from ..live.results import DecisionRow, SearchPath, SearchResult, unsolved_note
 from ..protocols import Question
 from .cells import Cell
 from .evaluate import Evaluation
@@ -44,6 +45,7 @@ class Replayed(NamedTuple):
     generated: np.ndarray  # i32[Q]; tokens the policy sampled
     prm_tokens: np.ndarray  # i32[Q]; tokens the PRM computed; 0 if it is not called
     actions: np.ndarray  # i32[Q, A]; how often each action was taken; A = 1 without a controller
+    unsolved: np.ndarray  # i32[Q]; programs whose solver reached its limit
 
     @property
     def tokens(self) -> np.ndarray:
@@ -169,26 +171,31 @@ class ReplayRunner:
             prm_token_cost=cell.prm_token_cost,
             seed=cell.seed,
         )
+        results: list[SearchResult] = []
         for question in questions:
             row = self._rows[question.id]
             right = bool(found.correct[row])
-            on_result(
-                SearchResult(
-                    question=question,
-                    answer=bank.gold[row] if right else None,
-                    chosen=None,
-                    status="answered",
-                    reason="",
-                    steps=0,
-                    paths=[_right_path(bank.gold[row])] if found.covered[row] else [],
-                    decisions=_decisions(cell.strategy, found.actions[row]),
-                    ledger=Ledger(
-                        candidates=int(found.candidates[row]),
-                        generated=int(found.generated[row]),
-                        prm_computed=int(found.prm_tokens[row]),
-                    ),
-                )
+            result = SearchResult(
+                question=question,
+                answer=bank.gold[row] if right else None,
+                chosen=None,
+                status="answered",
+                reason="",
+                steps=0,
+                paths=[_right_path(bank.gold[row])] if found.covered[row] else [],
+                decisions=_decisions(cell.strategy, found.actions[row]),
+                ledger=Ledger(
+                    candidates=int(found.candidates[row]),
+                    generated=int(found.generated[row]),
+                    prm_computed=int(found.prm_tokens[row]),
+                    unsolved=int(found.unsolved[row]),
+                ),
             )
+            results.append(result)
+            on_result(result)
+        title = f"strategy {cell.strategy.name!r}, N={cell.num_candidates}"
+        if (note := unsolved_note(title, results)) is not None:
+            warnings.warn(note, RunWarning, stacklevel=2)
 
     def finish(self, times: WallTimes) -> None:
         """Do nothing; `search` returns when all questions have ended, and a replay has no times."""
@@ -280,7 +287,8 @@ def _search_blocks(
             prm_tokens = bank.prompt_tokens[numbers, prm] + tokens(replayed, nodes, nodes >= 0)
         generated = jnp.sum(costs.generated, axis=(0, 1), dtype=jnp.int32)
         taken = jnp.sum(costs.actions, axis=(0, 1), dtype=jnp.int32)
-        return correct, jnp.any(right, axis=1), end.spent, generated, prm_tokens, taken
+        unsolved = jnp.sum(costs.unsolved, axis=(0, 1), dtype=jnp.int32)
+        return correct, jnp.any(right, axis=1), end.spent, generated, prm_tokens, taken, unsolved
 
     return lax.map(block, blocks)
 
@@ -291,6 +299,7 @@ class _Costs(NamedTuple):
     generated: jax.Array  # i32[]; tokens the policy sampled
     scored: jax.Array  # i32[N]; 1 + node of each step that the PRM scored, 0 for none
     actions: jax.Array  # i32[A]; how often each was taken
+    unsolved: jax.Array  # i32[]; programs whose solver reached its limit
 
 
 def _cost_recorder(num_actions: int) -> search.Recorder:
@@ -305,6 +314,7 @@ def _cost_recorder(num_actions: int) -> search.Recorder:
             generated=search.costs.tick_tokens(tick).sampled,
             scored=jnp.where(scored, expansion.embedding + 1, 0),
             actions=actions,
+            unsolved=jnp.where(tick.output.active, search.costs.unsolved(decision), 0),
         )
 
     return search.Recorder(init=lambda state: (), record=record)

@@ -177,3 +177,16 @@ def path_of(nodes: Sequence[int], candidates: Sequence[Candidate]) -> SearchPath
         answer=steps[-1].answer,
         nodes=tuple(nodes),
     )
+
+
+def unsolved_note(title: str, results: Sequence[SearchResult]) -> str | None:
+    """A message with the number of programs that a solver did not solve; None if there is none."""
+    unsolved = sum(result.ledger.unsolved for result in results)
+    steps = sum(result.steps for result in results)
+    if not unsolved:
+        return None
+    of = f" of {steps}" if steps else ""  # a replay does not report its steps
+    return (
+        f"{title}: the solver reached its limit in {unsolved}{of} steps, and the best solution "
+        "found was taken: take a smaller N for exact ones"
+    )

@@ -38,7 +38,7 @@ from .jobs import Job, Limits, SearchSettings
 from .method import SearchMethod
 from .proxies import innermost
 from .ranked_answers import RankScorer
-from .results import SearchResult
+from .results import SearchResult, unsolved_note
 from .rewriter import Rewriter
 from .seeds import stable_seed
 from .ticks import SearchInputs
@@ -226,7 +226,7 @@ class Searcher:
         self.cohort(deque(jobs), finish).run()
         found = [results[question.id] for question in questions]
         title = f"strategy {self._settings.strategy.name!r}, N={self._settings.num_candidates}"
-        notes = [_unsolved_note(title, found)]
+        notes = [unsolved_note(title, found)]
         if self._compares is not None:
             notes.append(unread_note(title, self._compares.writer.name, found))
         for note in filter(None, notes):
@@ -302,17 +302,6 @@ def _foreign(method: SearchMethod, policy: StepGenerator, scorer: StepScorer | N
     if scorer is not None:
         models[f"prm {scorer.name}"] = {"name": scorer.name}
     return method.origin.warning(models)
-
-
-def _unsolved_note(title: str, results: Sequence[SearchResult]) -> str | None:
-    """A message with the number of programs that a solver did not solve; None if there is none."""
-    unsolved = sum(result.ledger.unsolved for result in results)
-    if not unsolved:
-        return None
-    return (
-        f"{title}: the solver reached its limit in {unsolved} of {sum(r.steps for r in results)} "
-        "steps, and the best solution found was taken: take a smaller N for exact ones"
-    )
 
 
 def _judge(

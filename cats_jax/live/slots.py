@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import search
-from search.types import Unsolved
 
 from ..protocols import StepSample
 from .arrays import of_slot
@@ -77,8 +76,7 @@ class Slot:
             self.records += [None] * (self.tick(num_phases) - len(self.records))
             self.records.append(of_slot(observed["record"], index))
         tree.decisions.extend(decision_rows(observed, index, step=self.step, phase=self.phase))
-        if isinstance(report := observed["output"].report, Unsolved):
-            tree.ledger.unsolved += int(report.count[index])
+        tree.ledger.unsolved += int(search.costs.unsolved(observed["output"].report, index))
         for candidate in tree.candidates[self.num_recorded :]:
             if candidate.score is not None:
                 path_score = float(observed["output"].path_score[index, candidate.pool_row])

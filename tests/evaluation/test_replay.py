@@ -14,13 +14,14 @@ from toy_bank import DEPTH, SETTINGS, toy_bank
 
 import search
 from cats_jax.controllers.strategies import build_strategy
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import Cell
 from cats_jax.evaluation.replay import ReplayRunner, replay, replayed
 from cats_jax.protocols import Question
 from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 from search import bank as step_bank
+from search.strategy import ets_program
 from studies.world.results.oracle import allocation_oracle
 
 ACTIONS = search.cats.ActionTable.product(
@@ -61,7 +62,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         capacity=capacity,
     )
     plan, commit, expand = compiled(strategy, capacity)
-    generated, scored, actions = 0, set(), []
+    generated, scored, actions, unsolved = 0, set(), [], 0
     for index in range(strategy.num_phases * DEPTH):
         if bool(search.is_terminal(state)):
             break
@@ -81,6 +82,8 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         if isinstance(output.report, search.cats.Decision):
             decided = np.asarray(output.report.valid)
             actions += np.asarray(output.report.action)[decided].tolist()
+        if isinstance(output.report, search.types.Unsolved):
+            unsolved += int(output.report.count)
     row = int(search.answer(params, state, strategy=strategy))
     correct = row >= 0 and int(state.finished.answer[row]) == int(right)
     prm_tokens = 0
@@ -88,7 +91,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         prm_tokens = 7 + sum(int(tables.prm_tokens[node, prm]) for node in scored)
     finished = np.asarray(state.finished.answer)[np.asarray(state.finished.valid)]
     covered = int(right) in finished.tolist()
-    return correct, covered, int(state.spent), generated, prm_tokens, actions
+    return correct, covered, int(state.spent), generated, prm_tokens, actions, unsolved
 
 
 @pytest.mark.parametrize("name", ["majority", "beam", "cats_random", "cats_rule", "cats_asks"])
@@ -107,7 +110,7 @@ def test_a_replay_is_the_search_tick_by_tick(name):
         strategy = search.methods.DEFAULTS[name]
     found = replay(tables, strategy, params, prm=1, num_candidates=9, seed=5)
     for number in range(tables.root.shape[0]):
-        correct, covered, candidates, generated, prm_tokens, actions = by_hand(
+        correct, covered, candidates, generated, prm_tokens, actions, unsolved = by_hand(
             tables, strategy, params, number=number, prm=1, num_candidates=9, capacity=16, seed=5
         )
         assert found.correct[number] == correct
@@ -116,8 +119,25 @@ def test_a_replay_is_the_search_tick_by_tick(name):
         assert found.generated[number] == generated
         assert found.prm_tokens[number] == prm_tokens
         assert found.tokens[number] == generated + prm_tokens
+        assert found.unsolved[number] == unsolved == 0
         counts = np.bincount(actions, minlength=found.actions.shape[1])
         np.testing.assert_array_equal(found.actions[number], counts)
+
+
+def test_a_replay_counts_the_programs_that_were_not_solved(monkeypatch):
+    """As `by_hand` does, tick by tick; a run warns, as a live search does."""
+    monkeypatch.setattr(ets_program, "MAX_VISITS", 0)
+    tables, results = toy_bank(), []
+    # A distance of no other test: the program is compiled anew.
+    ets = cell({"name": "ets", "lambdas": 0.0, "cluster_distance": 0.07})
+    questions = [Question(f"q{number}", "?") for number in range(tables.root.shape[0])]
+    with pytest.warns(RunWarning, match=r"'ets', N=4: the solver reached its limit in \d+ steps"):
+        runner(tables).search(ets, questions, results.append)
+    for number, result in enumerate(results):
+        *_, unsolved = by_hand(
+            tables, ets.strategy, (), number=number, prm=1, num_candidates=4, capacity=4, seed=3
+        )
+        assert result.ledger.unsolved == unsolved > 0
 
 
 def test_a_search_that_leaves_the_prm_out_is_refused():

@@ -308,6 +308,7 @@ def test_hindsight_chooses_by_one_half_of_the_replays_and_values_by_the_other():
             generated=np.full(2, tokens),
             prm_tokens=np.zeros(2, int),
             actions=np.zeros((2, 1), int),
+            unsolved=np.zeros(2, int),
         )
 
     cheap = [play((1, 0), 10, 50)] * 4
