@@ -224,6 +224,14 @@ def test_an_api_key_is_sent_and_never_shown(connect, monkeypatch):
         assert len(server.bodies) == 1
 
 
+def test_an_error_without_a_message_is_named_by_its_class(connect):
+    with serving() as server:
+        found = connect(server)
+    assert found.without_key(TimeoutError()) == "TimeoutError"
+    assert found.without_key(ValueError(" ")) == "ValueError"
+    assert found.without_key(ValueError("no\nnumber")) == "no number"
+
+
 def of_another_kind(**changes):
     """A server whose samples have other values; None takes the entry away."""
 

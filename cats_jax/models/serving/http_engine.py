@@ -218,7 +218,7 @@ class Server:
         if status != 200:
             raise RefusedError(
                 f"server {self.url} refuses {path} with status {status} "
-                f"({self.without_key(content.decode(errors='replace'))}): "
+                f"({self.without_key(content.decode(errors='replace').strip() or 'no text')}): "
                 f"{self._way_to_a_key() if status in _NO_KEY else hint}",
                 status,
             )
@@ -332,8 +332,12 @@ class Server:
         return f"check the API key in the environment variable {self._api_key_env}"
 
     def without_key(self, text: object) -> str:
-        """A text in one line, without the API key, which some servers quote."""
-        return _one_line(str(text) if self._key is None else str(text).replace(self._key, "***"))
+        """A text in one line, without the API key, which some servers quote.
+
+        The text of an error without a message is the name of its class.
+        """
+        said = str(text).strip() or type(text).__name__
+        return _one_line(said if self._key is None else said.replace(self._key, "***"))
 
     def masked(self, sample: str) -> str:
         """A sampled text with asterisks in place of the API key, unless the key is short.
@@ -570,6 +574,6 @@ def _close(client: httpx.Client, pool: CallThreads) -> None:
     client.close()
 
 
-def _one_line(error: object) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= 200 else text[:197] + "..."
