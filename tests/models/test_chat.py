@@ -117,6 +117,22 @@ def test_steps_continue_the_turn(connect, tells, continues):
     assert all(("stop" in body) == (tells is not None) for body in asked)
 
 
+def test_an_endpoint_that_fails_at_n_is_asked_for_single_samples(connect):
+    """A plain request shows that `n` is the reason; a fault that passes is none."""
+    with serving(honours_n=500) as server:
+        policy = connect(server)
+        assert "each sample is a request of its own" in policy.found
+        assert [body.get("n", 1) for body in server.bodies] == [1, 2, 1, 2]
+        assert f"takes {server.prompt_tokens + server.completion_tokens} tokens" in policy.found
+        policy.generate_answers([request()], 8)
+    assert all("n" not in body for body in server.bodies[4:])
+    with serving(None, (503, _SOON, b""), None, None) as server:
+        assert "request of its own" not in connect(server).found
+    stays = [(500, {}, b"")] * 99
+    with serving(None, *stays) as server, pytest.raises(RunStoppedError, match="status 500"):
+        connect(server, patience=0.1)
+
+
 def test_a_turn_that_is_not_repeated_as_others_were_is_refused(connect):
     def leaves_out(reply):
         reply["choices"][0]["message"]["content"] = "12\n\n34"

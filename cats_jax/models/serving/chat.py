@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import BadInputError, GeneratorContractError, RunWarning
@@ -43,6 +43,9 @@ _TELL_STOP = {"include_stop_str_in_output": True, "no_stop_trim": True}
 
 _NO_CHOICES = (400, 422)
 """Statuses by which endpoints refuse a parameter, such as n."""
+
+_FAULTS = range(500, 600)
+"""Statuses of an endpoint that fails; some fail at every request with `n`."""
 
 _OF_QUESTION = (*_NO_CHOICES, 413)
 """Statuses by which endpoints refuse one question, such as one that is too long."""
@@ -104,6 +107,7 @@ class ChatPolicy:
         self.name = endpoint.model
         self._time = SharedTime()
         self._warned = False
+        self._probes: list[ChatReply] = []
         self._continues, self._echoes, self._stops = self._probe()
         self._honours_n = self._probe_n()
         self.whole_only: str | None = None
@@ -118,7 +122,11 @@ class ChatPolicy:
         elif not self._stops:
             steps += ", each to max_step_tokens: it does not tell that it has stopped at a text"
         alone = "" if self._honours_n else "; each sample is a request of its own"
-        self.found = f"policy {self.name!r} at {endpoint.url}: whole answers {steps}{alone}"
+        tokens = sum(reply.prompt + reply.completion for reply in self._probes)
+        self.found = (
+            f"policy {self.name!r} at {endpoint.url}: whole answers {steps}{alone}; each start "
+            f"takes {tokens} tokens for tests, which no ledger counts"
+        )
 
     def check_question(self, question: Question) -> None:
         """Does nothing: the endpoint states no context, and refuses questions that are too long."""
@@ -307,10 +315,10 @@ class ChatPolicy:
         body = {"messages": turns, "max_tokens": 16, "temperature": 0.0, "stop": [_STOP]}
         body |= _CONTINUE | _TELL_STOP
         try:
-            text = self._endpoint.ask(body, time.monotonic()).samples[0][0]
+            text = self._try(body).samples[0][0]
             echoes = text.startswith(_BEGUN)
             if echoes:
-                short = self._endpoint.ask(body | {"max_tokens": 1}, time.monotonic())
+                short = self._try(body | {"max_tokens": 1})
                 echoes = short.samples[0][0].startswith(_BEGUN)
         except RefusedError as error:
             if error.status not in _NO_CHOICES:
@@ -324,13 +332,26 @@ class ChatPolicy:
         The server of llama.cpp counts those of one.
         """
         body = {"messages": [{"role": "user", "content": _ASKED}], "max_tokens": _CUT}
-        body |= {"temperature": 1.0, "seed": 0, "n": 2}
-        try:
-            reply = self._endpoint.ask(body, time.monotonic())
-        except RefusedError:  # the endpoint has answered before, so `n` is the reason
-            return False
-        ends = [finish for _, finish in reply.samples]
-        return ends == ["length"] * 2 and reply.completion > _CUT
+        body |= {"temperature": 1.0, "seed": 0}
+        failed = False
+        while True:
+            try:
+                reply = self._try(body | {"n": 2}, final=_FAULTS)
+            except RefusedError as error:
+                # The endpoint has answered before, so `n` is the reason, or the endpoint fails.
+                if failed or error.status not in _FAULTS:
+                    return False
+                failed = True
+                self._try(body)  # waits for an endpoint that fails at every request
+            else:
+                ends = [finish for _, finish in reply.samples]
+                return ends == ["length"] * 2 and reply.completion > _CUT
+
+    def _try(self, body: dict[str, Any], final: Container[int] = ()) -> ChatReply:
+        """The reply to a request at the start, which counts among the probes."""
+        reply = self._endpoint.ask(body, time.monotonic(), final)
+        self._probes.append(reply)
+        return reply
 
     def _usage(self, reply: ChatReply) -> TokenUsage:
         # The last token of a sample is sampled but not fed to the model.

@@ -6,6 +6,7 @@ They use only what every such endpoint has: messages, `max_tokens`, `temperature
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -14,7 +15,7 @@ import pathlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import httpx
@@ -119,12 +120,13 @@ class ChatEndpoint(Server):
         asked_at = time.monotonic()
         return self._pool.map(lambda item: function(item, asked_at), items)
 
-    def ask(self, body: dict[str, Any], asked_at: float) -> ChatReply:
+    def ask(self, body: dict[str, Any], asked_at: float, final: Container[int] = ()) -> ChatReply:
         """The reply to one request, from the file of replies if it is there.
 
         Args:
             body: JSON object to post; the model's name is added.
             asked_at: time of the request, by `time.monotonic`.
+            final: statuses that refuse the request, so that it is not repeated.
 
         Raises:
             BadInputError: the endpoint refuses the request (`RefusedError`), or is of another kind.
@@ -135,7 +137,7 @@ class ChatEndpoint(Server):
         if known is not None:
             return known
         posted = {"model": self.model, **body}
-        found = self._post(Route(_PATH, self._read, _WANTED), posted, asked_at)
+        found = self._post(Route(_PATH, self._read, _WANTED, final), posted, asked_at)
         if self._replies is not None:
             self._replies.add(key, found, self._payee)
         return found
@@ -158,7 +160,7 @@ class ChatEndpoint(Server):
                 return route.read(reply, body)
 
             try:
-                return super()._post_once(Route(route.path, booked, route.hint), body)
+                return super()._post_once(dataclasses.replace(route, read=booked), body)
             except (*_FREE, RefusedError, TryAgainError) as error:
                 if not isinstance(error, TryAgainError) or error.after is not None:
                     bill.cost = 0.0

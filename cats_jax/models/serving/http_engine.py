@@ -18,7 +18,7 @@ import json
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -92,11 +92,13 @@ class Route(Generic[T]):
             TypeError, IndexError or ValueError for a broken reply, after which the call is
             repeated, and `UnfitServerError` for a reply that another try would not change.
         hint: requirements on the server, for error messages.
+        final: statuses after which a call is not repeated, even if it is repeated elsewhere.
     """
 
     path: str
     read: Callable[[Any, dict[str, Any]], T]
     hint: str
+    final: Container[int] = ()
 
 
 class Server:
@@ -213,7 +215,8 @@ class Server:
     def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
         path, hint = route.path, route.hint
         status, headers, content = self._whole_reply(path, body, hint)
-        if status in _BUSY or (status >= 500 and status not in _NEVER):
+        passes = status in _BUSY or (status >= 500 and status not in _NEVER)
+        if passes and status not in route.final:
             raise TryAgainError(f"status {status}", after=_seconds(headers.get("Retry-After")))
         if status != 200:
             raise RefusedError(
