@@ -164,7 +164,11 @@ def test_what_one_call_found_out_is_true_for_those_that_wait(connect):
     ("options", "words"),
     [
         ({"model": "other"}, "does not serve 'other': it has m; served_name"),
-        ({"context": 200}, "context of 128 tokens.*--max-model-len 200"),
+        (
+            {"context": 200},
+            "context of 128 tokens, 200 are needed: set max_model_len to 128 in the recipe, or "
+            "start it with --max-model-len 200, if its model has that context$",
+        ),
     ],
 )
 def test_a_server_that_does_not_fit_is_refused(connect, options, words):

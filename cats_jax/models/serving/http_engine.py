@@ -315,17 +315,14 @@ class Server:
         length -= _KEPT_BY_SGLANG if self.is_sglang else 0
         if length >= needed:
             return
-        recipe = f"set max_model_len to {length} in the recipe"
+        # Servers refuse an option above the context of the model that they serve.
+        kept, option = "", f"--max-model-len {needed}, if its model has that context"
         if self.is_sglang:
-            ways = (
-                f"{recipe} (SGLang keeps {_KEPT_BY_SGLANG} tokens of its context), or start it "
-                "with a longer --context-length if the model has one"
-            )
-        else:
-            ways = f"start it with --max-model-len {needed}, or {recipe}"
+            kept = f" (SGLang keeps {_KEPT_BY_SGLANG} tokens of its context)"
+            option = "a longer --context-length if the model has one"
         raise BadInputError(
             f"server {self.url} serves {model!r} with a context of {length} tokens, {needed} are "
-            f"needed: {ways}"
+            f"needed: set max_model_len to {length} in the recipe{kept}, or start it with {option}"
         )
 
     def _way_to_a_key(self) -> str:
