@@ -43,7 +43,8 @@ _BLOCK_ELEMENTS = 1 << 24
 _CPU_BLOCK_ELEMENTS = 1 << 20
 _BLOCK_TENSORS = 6
 
-# Columns that a decoding buffer starts with beyond the prefix, see `huggingface.model.WIDTH`.
+# Columns by which a decoding buffer grows, also beyond the prefix at first, see
+# `huggingface.model.WIDTH`.
 _GROWTH = 32
 
 # Tokens in a forward pass of vLLM: set on a CPU by `serving.vllm_engine`, assumed on a GPU.
@@ -106,15 +107,16 @@ class ModelShape:
         kv = self.kv_bytes(dtype) * (width + 2 * new)
         return rows * (new * (token + mask) + kv + self.outputs * (size + 8))
 
-    def decode_bytes(self, rows: int, width: int, dtype: str, device: str) -> int:
+    def decode_bytes(self, rows: int, prefix: int, new: int, dtype: str, device: str) -> int:
         """Bytes at once of decoding a token for each row, on transformers (estimate).
 
-        The keys and values are there twice, because taking out rows copies them. The sampler has
-        two float64 rows of log-probabilities per sample, and works in blocks.
+        The keys and values are there twice, because taking out rows copies them. Prefixes are
+        padded to blocks of columns, and new tokens take whole blocks. The sampler has two float64
+        rows of log-probabilities per sample, and works in blocks.
 
         Args:
             rows: samples in the micro-batch.
-            width: tokens of a sequence at the end of the step.
+            prefix, new: tokens of a sequence before the step, and in it.
             dtype: "float32" or "bfloat16".
             device: "cpu" or a GPU.
         """
@@ -122,7 +124,8 @@ class ModelShape:
         block = min(rows * self.outputs, max(elements, self.outputs))
         sampler = 8 * (2 * rows * self.outputs + _BLOCK_TENSORS * block)
         token = _BYTES[dtype] * (4 * self.hidden + 3 * self.intermediate + self.outputs)
-        return rows * (2 * width * self.kv_bytes(dtype) + token) + sampler
+        columns = _GROWTH * (math.ceil(prefix / _GROWTH) + math.ceil(new / _GROWTH))
+        return rows * (2 * columns * self.kv_bytes(dtype) + token) + sampler
 
 
 def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> ModelShape | None:
@@ -311,7 +314,7 @@ def transformers_footprint(
             width = prompt + (_GROWTH if samples else step)
             rows = min(work.questions * samples_of, max(1, budget // width))
             if samples:
-                found.append(shape.decode_bytes(rows, prompt + step, dtype, device))
+                found.append(shape.decode_bytes(rows, prompt, step, dtype, device))
             else:
                 found.append(shape.chunk_bytes(rows, step, prompt + step, dtype))
         return max(found)
