@@ -347,7 +347,8 @@ def search_cells(
         observers = (*observers, until)
     known = {row.key: row for row in read_run(writer.folder).rows}
     if not isinstance(runner, LocalRunner):
-        _forget_paths(writer)  # the new rows may be of other samples
+        with contextlib.suppress(OSError):
+            (writer.folder / PATHS).unlink(missing_ok=True)  # new rows may be of other samples
 
     def begin(cell: Cell) -> Recorder:
         done = [known[key] for item in questions.questions if (key := cell.key(item.id)) in known]
@@ -367,12 +368,7 @@ def search_cells(
                 if todo:
                     runner.search(cell, todo, recorder)
     runner.finish(times)
-    _forget_paths(writer)  # no row is left to share them
-
-
-def _forget_paths(writer: RunWriter) -> None:
-    with contextlib.suppress(OSError):
-        (writer.folder / PATHS).unlink(missing_ok=True)
+    writer.complete()
 
 
 def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[Run, WallTimes]:

@@ -15,6 +15,7 @@ continued.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -152,6 +153,7 @@ class RunWriter:
 
     def __init__(self, folder: str | pathlib.Path, manifest: Mapping[str, Any]) -> None:
         self.folder = pathlib.Path(folder)
+        self._is_complete = False
         self._lock = durable.hold(self.folder)
         try:
             old = manifests.read(self.folder)
@@ -184,6 +186,10 @@ class RunWriter:
         self._appender.add(row, None if result is None else tree_to_lines(row.key, result))
         self.keys.add(row.key)
 
+    def complete(self) -> None:
+        """Say that all rows are queued; `close` then removes the paths that they share."""
+        self._is_complete = True
+
     @property
     def seconds(self) -> float:
         """Seconds that the writing thread spent compressing and writing."""
@@ -197,6 +203,9 @@ class RunWriter:
         """
         try:
             self._appender.close()
+            if self._is_complete:
+                with contextlib.suppress(OSError):
+                    (self.folder / PATHS).unlink(missing_ok=True)
         finally:
             self._lock.close()
 

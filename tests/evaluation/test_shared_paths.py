@@ -19,6 +19,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepRequest
 from cats_jax.runs.folder import MANIFEST, PATHS, RESULTS, read_run
 from cats_jax.specs.recipe import parse_recipe
+from cats_jax.storage import durable
 
 _WHOLE = ["majority", "best_of_n", "best_of_n_weighted"]
 
@@ -271,6 +272,23 @@ def test_paths_are_on_the_disk_before_the_rows_that_share_them(tmp_path, monkeyp
     assert len(checked) == 18
     assert all(checked)
     assert folder.stat().st_ino in synced
+
+
+def test_paths_are_kept_until_the_last_row_is_on_the_disk(tmp_path, monkeypatch):
+    """Also where the disk is slower than the searches."""
+    paths, append, kept = tmp_path / "run" / PATHS, durable.append, []
+
+    def slow(descriptor, data):
+        time.sleep(0.2)
+        kept.append(paths.exists())
+        append(descriptor, data)
+
+    monkeypatch.setattr(durable, "append", slow)
+    recipe = _recipe(num_candidates=[4], prms=["good"])
+    _run(tmp_path / "run", recipe, scripted.ScriptedModels(), scripted.question_set(2))
+    assert kept
+    assert all(kept)
+    assert not paths.exists()
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeros", "foreign", "folder"])
