@@ -80,6 +80,12 @@ def no_memory(state: SearchState) -> tuple[()]:
     return ()
 
 
+def no_earlier_draws(state: SearchState) -> Int[Array, ""]:
+    """The number 0, of methods that sample the children of a node in one step."""
+    del state
+    return jnp.int32(0)
+
+
 def no_report(state: SearchState, plan: Plan) -> tuple[()]:
     """The empty report."""
     del state, plan
@@ -125,6 +131,9 @@ class Strategy:
             step sample nothing, report nothing and keep the memory. The host then ends the step.
         num_steps: `(N, max_depth) -> steps` of a whole search, increasing in both; works on ints
             and on traced arrays. More than `max_depth` for methods that grow path after path.
+        earlier_draws: `state -> i32[]`, before a tick: at least the number of children of any
+            frontier node that earlier steps sampled at a temperature above 0. A step bank takes the
+            draws of a node after that number, so that none repeats. `rewriting` needs none.
         sampling: all settings that requests may use. A step bank must have recorded them.
         uses_scores: False: the PRM is never called, and all scores are 0, unless `comparison` has
             `scores`. To score only some nodes, set `Request.scored` and `Request.score_ends`.
@@ -168,6 +177,7 @@ class Strategy:
     base: Callable[[SearchState], tuple[Request, Any]] | None = None
     quiet_ends_step: bool = False
     num_steps: Callable[[Any, Any], Any] = path_length
+    earlier_draws: Callable[[SearchState], jax.Array] = no_earlier_draws
     sampling: tuple[Sampling, ...] = (Sampling(),)
     uses_scores: bool = True
     needs_step_scores: bool = True

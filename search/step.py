@@ -77,7 +77,8 @@ def plan(
         frontier.valid & ~is_terminal(state),
         candidates_left(state),
     )
-    return Plan(request=wanted.replace(num_samples=num_samples), memory=memory)
+    used = state.used + strategy.earlier_draws(state)
+    return Plan(request=wanted.replace(num_samples=num_samples, used=used), memory=memory)
 
 
 def commit(

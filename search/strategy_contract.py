@@ -114,7 +114,16 @@ def _check_sizes(strategy: Strategy, require: Require) -> None:
         )
 
 
-_TRACED = ("plan", "base", "keep", "keep_finished", "answer", "init_memory", "report")
+_TRACED = (
+    "plan",
+    "base",
+    "keep",
+    "keep_finished",
+    "answer",
+    "init_memory",
+    "report",
+    "earlier_draws",
+)
 """Functions of a strategy that `jit` traces, other than those of `_check_sizes`."""
 
 
@@ -179,6 +188,7 @@ def _check_search(
         where + f"answer gave row {row}, which is no finished path; -1 stands for no answer",
     )
     _check_rewrites(strategy, ticks.request, where, require)
+    _check_draws(strategy, ticks.request, where, require)
     declared = np.array([(s.temperature, s.top_p, s.top_k) for s in strategy.sampling])
     request = ticks.request
     used = np.stack([request.temperature, request.top_p, request.top_k], axis=-1)
@@ -202,6 +212,29 @@ def _check_rewrites(strategy: Strategy, request: Request, where: str, require: R
         where + "a rewrite is a whole answer that begins anew: request it with `to_end`, of a path "
         "with depth 0",
     )
+
+
+def _check_draws(strategy: Strategy, request: Request, where: str, require: Require) -> None:
+    """Check that no draw of a node repeats, as a step bank numbers the draws."""
+    if strategy.rewriting is not None:
+        return
+    taken: dict[tuple[float, ...], set[int]] = {}
+    random = (request.num_samples > 0) & (request.temperature > 0)
+    for tick in np.flatnonzero(random.any(axis=-1)):
+        asked: dict[tuple[float, ...], int] = {}
+        for slot in np.flatnonzero(random[tick]):
+            fields = request.embedding, request.temperature, request.top_p, request.top_k
+            cell = tuple(field[tick, slot].item() for field in fields)
+            asked[cell] = asked.get(cell, 0) + int(request.num_samples[tick, slot])
+        for cell, number in asked.items():
+            first = int(request.used[tick])
+            draws, before = set(range(first, first + number)), taken.setdefault(cell, set())
+            require(
+                not draws & before,
+                where + "it samples children of a node in several steps, and a step bank would "
+                "repeat draws: set `earlier_draws`",
+            )
+            before |= draws
 
 
 def _check_facts(
@@ -286,7 +319,7 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         request: at most `CAPACITY` children.
 
     Returns:
-        The children. The embedding of a child that ends its path is negative.
+        The children. Embeddings are random; that of a child that ends its path is negative.
     """
     p_invalid, scale = world
     parent, granted = children_of(request.num_samples, CAPACITY)
@@ -295,6 +328,7 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
     valid = granted & (jax.random.uniform(keys[1], (CAPACITY,)) >= p_invalid)
     score = scale * jax.random.uniform(keys[2], (CAPACITY,))
     drawn = jax.random.randint(keys[3], (CAPACITY,), 0, 3, jnp.int32)
+    number = jax.random.randint(jax.random.fold_in(key, 6), (CAPACITY,), 1, 1 << 30, jnp.int32)
     return Expansion(
         valid=valid,
         parent=parent,
@@ -304,7 +338,7 @@ def _expand(world: tuple[jax.Array, jax.Array], key: jax.Array, request: Request
         text=drawn,
         log_prob=jnp.zeros((CAPACITY,), jnp.float32),
         num_tokens=jnp.ones((CAPACITY,), jnp.int32),
-        embedding=jnp.where(valid & done, -1, 1) * jnp.arange(1, CAPACITY + 1, dtype=jnp.int32),
+        embedding=jnp.where(valid & done, -1, 1) * number,
         certainty=jax.random.uniform(jax.random.fold_in(key, 4), (CAPACITY,)),
         vector=jax.random.normal(jax.random.fold_in(key, 5), (CAPACITY, VECTOR_SIZE)),
     )

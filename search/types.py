@@ -87,7 +87,8 @@ class Request(struct.PyTreeNode):
     score_ends: jax.Array  # bool[N]; request those of children that end, even if not `scored`
     to_end: jax.Array  # bool[N]; lift the step stop
     depth: jax.Array  # i32[N]; of the parent
-    used: jax.Array  # i32[]; candidates that earlier ticks of this step sampled
+    # i32[]; candidates of earlier ticks of this step, and `Strategy.earlier_draws`
+    used: jax.Array
     embedding: Any  # E[N, ...]; of the parent
 
 

@@ -497,11 +497,16 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 
 _REVISIONS: Mapping[str, int] = MappingProxyType(
     {
-        "early_stopping_consistency": 2,
+        "adaptive_consistency": 2,
+        "early_stopping_consistency": 3,
+        "global_mcts": 2,
+        "learned_stopping": 2,
         "lookahead": 2,
         "mcts": 2,
         "particle_filtering": 2,
+        "particle_gibbs": 2,
         "proportional_resampling": 2,
+        "sequential_best_of_n": 2,
     }
 )
 """Methods whose rule has changed under the same name -> version of the current rule."""

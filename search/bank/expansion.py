@@ -46,10 +46,11 @@ def expand(
     hold the node. Until all are taken, they are independent samples of the policy; after that they
     repeat. A later tick of the step skips one draw of a node per earlier candidate of the step,
     whatever its node: a search of one path repeats no draw before it has used all, but one of
-    several paths may. Steps to the end use the same draws, since the bank's last step was recorded
-    to the end. A row is a function of the order, the node, the setting, and the row's number. This
-    number counts the step's candidates before this tick and the earlier rows for that node and
-    setting. No valid row depends on a capacity.
+    several paths may. A later step skips `Strategy.earlier_draws`. Steps to the end use the same
+    draws, since the bank's last step was recorded to the end. A row is a function of the order, the
+    node, the setting, and the row's number. This number counts the earlier draws, the step's
+    candidates before this tick and the earlier rows for that node and setting. No valid row depends
+    on a capacity.
 
     Args:
         params: `Replay` of a task from `reset` or `question`; its order holds all randomness.

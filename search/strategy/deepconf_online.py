@@ -76,6 +76,10 @@ def deepconf_online(
         answer=answer_by_weight,
         init_memory=_no_warmup,
         num_steps=lambda num_candidates, max_depth: 2 * max_depth,
+        # Each path of the warm-up took at most one child of a node.
+        earlier_draws=lambda state: jnp.where(
+            state.memory.is_over, jnp.minimum(warmup_traces, state.num_candidates), 0
+        ),
         sampling=(sampling,),
         certainty=Certainty("top", "least", window_size),
         uses_scores=False,

@@ -78,6 +78,8 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
         answer=answer_by_weight,
         init_memory=functools.partial(_first_window, window=window),
         num_steps=lambda num_candidates, max_depth: -(-num_candidates // window) * max_depth,
+        # Each path of an earlier window took at most one child of a node.
+        earlier_draws=lambda state: state.memory.begun - _size(state, window),
         sampling=(sampling,),
         uses_scores=False,
         weights_paths=True,

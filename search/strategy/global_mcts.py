@@ -84,6 +84,8 @@ def global_mcts(
         init_memory=functools.partial(_plant, max_nodes=max_nodes),
         # Every step samples at least one candidate.
         num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
+        # Each simulation that has ended took at most one child of a node that may grow again.
+        earlier_draws=lambda state: state.memory.visits[0].astype(jnp.int32),
         needs_step_scores=False,
     )
 

@@ -105,6 +105,8 @@ def particle_gibbs(
         answer=answer_rule(vote),
         init_memory=_first_iteration,
         num_steps=lambda num_candidates, max_depth: num_iterations * max_depth,
+        # An iteration takes at most K children of a node.
+        earlier_draws=lambda state: state.memory.iteration * state.width,
     )
 
 

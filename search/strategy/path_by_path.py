@@ -164,6 +164,8 @@ def path_by_path(
         num_steps=lambda num_candidates, max_depth: (
             num_candidates * max_depth + int(decides is not None)
         ),
+        # Each earlier path took at most one child of a node.
+        earlier_draws=lambda state: state.memory.begun - 1,
         sampling=tuple(dict.fromkeys(samplings)),
         uses_scores=uses_scores,
         needs_step_scores=needs_step_scores,

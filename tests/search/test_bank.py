@@ -297,3 +297,47 @@ def test_a_whole_search_runs(key):
     assert bool(jnp.all(ended))
     assert int(jnp.sum(finished.valid)) > 4
     assert bool(jnp.all(tables.done[finished.embedding] | ~finished.valid))
+
+
+@pytest.mark.parametrize("name", ["sequential_best_of_n", "early_stopping_consistency"])
+def test_a_method_that_returns_to_the_question_takes_new_draws(name, key):
+    """Six paths that begin one after another, or two by two, against the recorded draws."""
+    strategy = {
+        "sequential_best_of_n": search.methods.sequential_best_of_n(stop=2.0),
+        "early_stopping_consistency": search.methods.early_stopping_consistency(window=2),
+    }[name]
+    tables = toy_bank(1)
+    tables = tables.replace(answer=jnp.full_like(tables.answer, -1))  # no window agrees
+    invalid = np.asarray(tables.invalid)
+
+    def record(memory, tick):
+        rows = jnp.arange(CAPACITY) < jnp.sum(tick.plan.request.num_samples)
+        first = tick.before.frontier.depth[tick.expansion.parent] == 0
+        return memory, jnp.where(rows & first, tick.expansion.embedding, -1)
+
+    def run(number):
+        task = bank.question(tables, number, 0, jnp.uint32(7))
+        state = search.init(
+            task.root, strategy=strategy, num_candidates=6, max_depth=DEPTH, capacity=CAPACITY
+        )
+        return search.rollout(
+            (),
+            task.params,
+            key,
+            state,
+            strategy=strategy,
+            expand_fn=bank.expander(CAPACITY),
+            recorder=search.Recorder(init=lambda state: (), record=record),
+        )[1]
+
+    questions = tables.root.shape[0]
+    found = np.asarray(jax.jit(jax.vmap(run))(jnp.arange(questions, dtype=jnp.int32)))
+    for number in range(questions):
+        draws = recorded(tables, tables.root[number], 2)
+        expected = collections.Counter(0 if invalid[child] else child for child in draws)
+        got = collections.Counter(found[number][found[number] >= 0].tolist())
+        assert got.total() == 6
+        laps, rest = divmod(6, len(draws))
+        for child in expected | got:
+            most = (laps + bool(rest)) * expected[child]
+            assert laps * expected[child] <= got[child] <= most

@@ -179,6 +179,14 @@ BROKEN = {
         ),
         "quiet_ends_step, but a phase samples after one that sampled nothing",
     ),
+    "draws of the question that repeat": (
+        dataclasses.replace(
+            search.methods.adaptive_consistency(),
+            earlier_draws=search.interface.no_earlier_draws,
+        ),
+        "samples children of a node in several steps, and a step bank would repeat draws: set "
+        "`earlier_draws`",
+    ),
     "an answer that is no path": (
         dataclasses.replace(BEAM, answer=_first_slot),
         "answer gave row 0, which is no finished path; -1 stands for no answer",
