@@ -4,7 +4,9 @@ A simulation descends from the root by UCT (Kocsis and Szepesvari 2006) to a lea
 `branching` children. The path score of each child is backed up to the child and to all its
 ancestors. Up to K simulations share a step of the loop; a virtual visit per descent makes their
 leaves differ. The tree grows while the remaining budget can complete one path for every free place.
-After that the leaves of the highest mean value are completed, one child a step.
+After that the leaves of the highest mean value are completed, one child a step. If the budget or
+the room for nodes is too small for any tree, whole paths are sampled from the question: as many as
+the budget can complete, at least one and at most K.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def mcts(
     Args:
         branching: B, children of a leaf.
         exploration: factor of a node's bonus sqrt(ln(parent's visits) / visits).
-        max_nodes: most nodes of the tree; above the budget it has no effect.
+        max_nodes: most nodes of the tree; above the budget it has no effect. The default ends the
+            growth of the tree at N = 256 and 10 steps, or at N = 64 and 40 steps.
         path_score: path score that is backed up and that ranks paths.
 
     Raises:
@@ -70,7 +73,12 @@ def mcts(
 
 def _num_steps(num_candidates: Any, max_depth: Any, *, branching: int) -> Any:
     """One leaf a step until the usual budget is spent, and a whole path at the end."""
-    return num_candidates * max_depth // branching + max_depth
+    each: Any = (
+        min(branching, num_candidates)
+        if isinstance(num_candidates, int)
+        else jnp.minimum(branching, num_candidates)
+    )
+    return num_candidates * max_depth // each + max_depth
 
 
 def _branching(state: SearchState, branching: int) -> Int[Array, ""]:
@@ -78,7 +86,9 @@ def _branching(state: SearchState, branching: int) -> Int[Array, ""]:
 
 
 def _num_children(state: SearchState, branching: int) -> Int[Array, ""]:
-    return jnp.where(state.memory.completes, 1, _branching(state, branching))
+    paths = jnp.clip(state.budget // state.max_depth, 1, state.width)
+    completed = jnp.where(state.step == 0, paths, 1)
+    return jnp.where(state.memory.completes, completed, _branching(state, branching))
 
 
 def _plant(state: SearchState, branching: int, max_nodes: int) -> Tree:

@@ -546,11 +546,11 @@ def test_a_finished_run_loads_no_model(tmp_path, finished):
 def test_going_on_with_a_former_rule_of_a_method_is_refused(tmp_path):
     recipe = _recipe(strategies=["mcts", "greedy"])
     run, _ = _evaluate(tmp_path, recipe=recipe)
-    assert run.manifest["revisions"] == {"mcts": 2}
+    assert run.manifest["revisions"] == {"mcts": 3}
     file = tmp_path / "manifest.json"
     manifest = json.loads(file.read_text())
     file.write_text(json.dumps({**manifest, "revisions": None}))
-    with pytest.raises(BadInputError, match=r'settings: revisions: null -> \{"mcts": 2\}'):
+    with pytest.raises(BadInputError, match=r'settings: revisions: null -> \{"mcts": 3\}'):
         _evaluate(tmp_path, recipe=recipe)
 
 

@@ -33,6 +33,27 @@ def test_any_budget_that_holds_one_path_ends_with_an_answer(budget):
     assert final.finished.valid.any(-1).all()
 
 
+@pytest.mark.parametrize(("budget", "paths"), [(4, 0), (5, 1), (9, 1), (14, 2), (19, 3), (20, 4)])
+def test_a_budget_without_room_for_a_tree_completes_as_many_paths_as_it_can(budget, paths):
+    final, asked = _played(16, budget)
+    assert (asked[:, 0].sum(-1) == max(1, paths)).all()
+    ended = final.finished.valid.sum(-1)
+    assert (ended == paths).all() if paths else (ended <= 1).all()
+
+
+def test_a_tree_without_room_for_nodes_completes_a_path_for_every_place():
+    final, asked = _played(16, strategy=search.methods.mcts(max_nodes=4))
+    assert (asked[:, 0].sum(-1) == 4).all()
+    assert (final.finished.valid.sum(-1) == 4).all()
+
+
+def test_more_children_than_candidates_leave_steps_for_the_budget():
+    final, _ = _played(4, strategy=search.methods.mcts(branching=16, max_nodes=64))
+    # 20 candidates: four leaves get 4 children each, and then the best path is completed.
+    assert (final.memory.paths.valid.sum(-1) >= 1 + 12).mean() > 0.5
+    assert (final.spent >= 16).mean() > 0.5
+
+
 def test_visits_are_the_simulations_below():
     tree = _played(16)[0].memory
     for nodes in range(64):

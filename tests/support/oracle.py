@@ -96,7 +96,7 @@ class Rules:
 
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
-            return num_candidates * max_depth // self.expansion + max_depth
+            return num_candidates * max_depth // min(self.expansion, num_candidates) + max_depth
         if self.kind == "litesearch":
             return min(num_candidates * max_depth, max_depth + self.limit)
         if self.kind == "particle_gibbs":
@@ -546,7 +546,9 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind in ("beam", "dvts", "vg_search"):
         return [candidates if state["step"] == 0 else candidates // state["width"]] * slots
     if rules.kind == "mcts":
-        return [1 if state["completes"] else min(rules.expansion, candidates)] * slots
+        whole = min(max(state["budget"] // state["max_depth"], 1), state["width"])
+        completed = whole if state["step"] == 0 else 1
+        return [completed if state["completes"] else min(rules.expansion, candidates)] * slots
     places = state["width"] - len(state["finished"])
     if rules.kind == "global_mcts":
         return [1 if state["simulates"] else min(rules.expansion, candidates, places)] * slots
