@@ -68,7 +68,8 @@ def sequential_best_of_n(
     """Best-of-N that stops at the first good path and drops bad ones early; not published.
 
     The search stops when a finished path with an answer has a path score of at least `stop`. A path
-    whose score falls below `abort` is dropped, unless it is the last one and there is no answer.
+    whose score falls below `abort` is dropped, unless there is no answer and it is the last one,
+    which is the N-th or the one that spends the budget.
 
     Args:
         stop: path score that ends the search; above 1 it never does.
@@ -181,7 +182,7 @@ def _make_keep(
 ) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], PathCount]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
         pool, memory = state.pool, state.memory
-        is_last = memory.begun >= state.num_candidates
+        is_last = (memory.begun >= state.num_candidates) | (state.spent >= state.budget)
         has_answer = jnp.any(state.finished.valid & (state.finished.answer >= 0))
         bad = (path_scores(pool, aggregated) < abort) & (has_answer | ~is_last)
         grows, ends = growing(state) & ~bad, pool.valid & pool.done & ~bad

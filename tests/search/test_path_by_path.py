@@ -85,6 +85,28 @@ def test_bad_paths_are_given_up_but_not_the_last():
     assert (strict.finished.valid.sum(axis=1) == 1).mean() > 0.5
 
 
+@pytest.mark.parametrize(("spent", "stays"), [(1, False), (2, True)])
+def test_the_path_that_spends_the_budget_is_not_given_up(spent, stays):
+    """The second of four paths has ended with an answer, a score of .2 and a budget of two."""
+    strategy = search.methods.sequential_best_of_n(abort=0.3)
+    state = search.init(
+        jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=2, budget=2, capacity=4
+    )
+    first = jnp.arange(4) == 0
+    pool = state.pool.replace(
+        valid=first,
+        done=first,
+        depth=first.astype(jnp.int32),
+        answer=jnp.where(first, 7, -1),
+        step_scores=state.pool.step_scores.at[0, 0].set(0.2),
+    )
+    memory = state.memory.replace(begun=jnp.int32(spent))
+    state = state.replace(
+        pool=pool, memory=memory, spent=jnp.int32(spent), used=jnp.int32(1), step=jnp.int32(spent)
+    )
+    assert strategy.keep(state)[1].tolist() == [not stays, stays, False, False, False]
+
+
 def test_only_the_first_path_is_greedy():
     strategy = search.methods.sequential_best_of_n(stop=2.0, greedy_first=True)
     assert strategy.sampling == (search.Sampling(temperature=0.0), search.Sampling())

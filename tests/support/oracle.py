@@ -1120,7 +1120,8 @@ def _one_path(rules: Rules, state: dict[str, Any]) -> tuple[list[dict[str, Any]]
         state["begun"] -= 1
         return [], []
     (child,) = state["pool"]
-    is_last = state["begun"] == state["num_candidates"]
+    spent = state["spent"] >= state["budget"]
+    is_last = state["begun"] == state["num_candidates"] or spent
     finished = list(state["finished"])
     if child is not None:
         answered = any(path["answer"] >= 0 for path in finished)
