@@ -35,6 +35,7 @@ class Slot:
         greedy: greedy children of this step, by parent.
         unscored: candidates of this step that were not sent to the PRM, by parent and text.
         failure: why the search failed, or None.
+        answered: the last node that the search would have answered with, or None.
     """
 
     index: int
@@ -52,6 +53,7 @@ class Slot:
     greedy: dict[int, StepSample] = field(default_factory=dict)
     unscored: dict[tuple[int, str], list[Candidate]] = field(default_factory=dict)
     failure: str | None = None
+    answered: int | None = None
 
     def tick(self, num_phases: int) -> int:
         """Number of phases since the question began."""
@@ -93,6 +95,8 @@ class Slot:
                 for node in self.alive(observed, part):
                     if node != ROOT:
                         tree.candidates[node - 1].kept = True
+        if (row := int(observed["chosen"][index])) >= 0:
+            self.answered = self.alive(observed, "finished")[row]
 
     def end(self, observed: dict[str, Any], settings: SearchSettings) -> tuple[Status, str] | None:
         """How the search ended, failed or was stopped by a limit, and why; None if it continues."""
@@ -112,11 +116,19 @@ class Slot:
         return ("answered", "") if terminal else settings.limits.exceeded(self.tree.ledger)
 
     def result(self, observed: dict[str, Any], status: Status, reason: str) -> SearchResult:
-        """The result of a search that ended with this status; a failed search has no answer."""
+        """The result of a search that ended with this status; a failed search has no answer.
+
+        A limit on tokens or seconds may come while the method has put its finished paths aside, as
+        particle Gibbs does with its reference. The last answer before that then stands.
+        """
         tree, row = self.tree, int(observed["chosen"][self.index])
         finished = self.alive(observed, "finished")
         chosen = None if row < 0 or status == "failed" else row
         paths = [path_of(tree.nodes(node), tree.candidates) for node in finished]
+        if row < 0 and self.answered is not None and status in ("max_tokens", "max_seconds"):
+            finished = [node for node in finished if node != self.answered]
+            row = len(finished)
+            finished.append(self.answered)
         answer = None if chosen is None else paths[chosen].answer
         return SearchResult(
             question=tree.question,

@@ -343,6 +343,26 @@ def test_limits_are_statuses():
         ({"budget": 0}, ["budget"]),
         ({"in_flight": 0}, ["in_flight"]),
         ({"price": -0.1}, ["price=-0.1", ">= 0"]),
+def test_no_limit_takes_an_answer_away():
+    """Particle Gibbs puts its finished paths aside while the next iteration writes others."""
+    strategy, questions = search.methods.DEFAULTS["particle_gibbs"], QUESTIONS[:4]
+    policy = LetterPolicy(0, longest=4)
+    (*runs, whole) = (
+        run(strategy, policy=policy, questions=questions, num_candidates=4, max_tokens=limit)
+        for limit in (*range(6, 120, 6), 10_000)
+    )
+    answered = np.array([[each.answer is not None for each in results] for results in runs])
+    assert not answered[0].any()
+    assert answered[-1].all()
+    assert (answered[1:] >= answered[:-1]).all()
+    cut = [each for results in runs for each in results if each.status == "max_tokens"]
+    for result in cut:
+        row = result.chosen
+        assert (row is None) == (result.answer is None)
+        assert row is None or result.paths[row].answer == result.answer
+    assert all(each.status == "answered" for each in whole)
+
+
         ({"price": math.nan}, ["price=nan", ">= 0"]),
         ({"price": math.inf}, ["price=inf", ">= 0"]),
         ({"prm_token_cost": -0.5}, ["prm_token_cost=-0.5", ">= 0"]),
