@@ -169,7 +169,8 @@ def _observe(
     waits = jnp.where(state.frontier.valid & simulates, tree.node_of_slot, num_nodes)
     under_way = jnp.zeros((num_nodes,), bool).at[waits].set(True, mode="drop")
     ended = (under_way | is_new) & (at(goes_on, 1.0) == 0.0)
-    rewards = at(pool.valid & pool.done, path_scores(pool, _LAST))
+    answered = pool.valid & pool.done & (pool.answer >= 0)
+    rewards = at(answered, path_scores(pool, _LAST))
     grown = tree.replace(
         paths=paths,
         is_leaf=tree.is_leaf | (is_new & ~paths.done & (paths.depth < state.max_depth)),

@@ -1273,7 +1273,11 @@ def _simulate(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[int]
                 tree[-1]["leaf"] = row in grows
                 node_of[row] = len(tree) - 1
     waiting = state["node_of_slot"] if state["simulates"] else list(node_of.values())
-    rewards = {node_of[row]: path_score(rules.path_score, pool[row]["scores"]) for row in ends}
+    rewards = {
+        node_of[row]: path_score(rules.path_score, pool[row]["scores"])
+        for row in ends
+        if pool[row]["answer"] >= 0
+    }
     for node in waiting:
         if node not in [node_of[row] for row in grows]:
             _visit(tree, node, rewards.get(node, 0.0))
