@@ -57,10 +57,12 @@ def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) 
 def residual(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
     """The floors of the expected numbers, and a multinomial draw from the remainders."""
     expected = mass / jnp.sum(mass) * total.astype(mass.dtype)
-    certain = jnp.floor(expected)
+    # Rounding may leave an expected whole number just below it. The tolerances of M < 10^4 rows add
+    # up to less than one copy, so that the sum stays at most `total`.
+    certain = jnp.floor(expected * (1.0 + 1e-5))
     copies = certain.astype(jnp.int32)
     left = total - jnp.sum(copies)
-    rest = expected - certain
+    rest = jnp.maximum(expected - certain, 0.0)
     # Without remainders nothing is drawn: any masses with a positive sum will do.
     rest = jnp.where(jnp.sum(rest) > 0, rest, mass)
     return copies + multinomial(key, rest, left)

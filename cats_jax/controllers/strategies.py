@@ -510,3 +510,4 @@ _REVISIONS: Mapping[str, int] = MappingProxyType(
     }
 )
 """Methods whose rule has changed under the same name -> version of the current rule."""
+        "proportional_resampling": 2,

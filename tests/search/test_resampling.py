@@ -2,6 +2,7 @@
 
 import functools
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -41,12 +42,24 @@ def test_copies_sum_to_the_total_and_none_are_of_a_row_without_mass(name, mass, 
     if name == "systematic":
         assert (np.abs(copies - expected) < 1 + 1e-4).all()
     if name == "residual":
-        assert (copies >= np.floor(expected - 1e-4)).all()
+        exact = [Fraction(float(np.float32(each))) for each in mass]
+        assert all(
+            copy >= math.floor(total * each / sum(exact))
+            for copy, each in zip(copies.tolist(), exact, strict=True)
+        )
     padded = drawn(name, seed, [*mass, *[0.0] * M], total)
     assert padded.tolist() == [*copies.tolist(), *[0] * M]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("number", range(1, 2 * M + 1))
+def test_residual_copies_equal_masses_once(number):
+    """Douc et al.: the floor of an expected number of 1 is 1, and nothing is left to draw."""
+    padded = jax.nn.softmax(jnp.where(jnp.arange(2 * M) < number, 1.3, -jnp.inf))
+    copies = np.asarray(drawn_of("residual")(jax.random.key(1), padded, jnp.int32(number)))
+    assert copies.tolist() == [1] * number + [0] * (2 * M - number)
+
+
 def test_the_expected_number_of_copies_is_proportional_to_the_mass(name):
     mass, total, draws = np.array([0.5, 0.0, 3.0, 1.0, 0.7]), 5, 4000
     keys = jax.random.split(jax.random.key(3), draws)
