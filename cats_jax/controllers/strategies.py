@@ -39,6 +39,17 @@ _CONFIG_OPTIONS = (
 """Fields of `search.cats.CatsConfig` that a recipe may set; `actions` is the name of a table."""
 
 
+_PRESETS: Mapping[str, search.cats.CatsConfig] = MappingProxyType(
+    {
+        "cats": search.cats.CATS,
+        "paper": search.cats.PAPER,
+        "tokens": search.cats.CATS_TOKENS,
+        "selective": search.cats.SELECTIVE,
+    }
+)
+"""Name -> configuration, as the option `config` names them."""
+
+
 class MissingControllerError(BadInputError):
     """The folder of a strategy's controller does not exist."""
 
@@ -313,6 +324,12 @@ def _cats_rule(
         threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
     )
     policy = search.cats.sample_while_below(feature)
+    if feature in settings.excluded_features:
+        having = [name for name, each in _PRESETS.items() if feature not in each.excluded_features]
+        raise BadInputError(
+            f"feature={feature!r}: configuration {config!r} sets this feature to 0: take config: "
+            f"{' or '.join(having)}, or another feature"
+        )
     strategy = search.cats.cats(
         policy, _with_selective_calls(settings, prm_threshold, min_prm_weight)
     )
@@ -352,18 +369,12 @@ def _with_selective_calls(
 
 
 def _cats_config(name: str, changes: Mapping[str, Any]) -> search.cats.CatsConfig:
-    presets = {
-        "cats": search.cats.CATS,
-        "paper": search.cats.PAPER,
-        "tokens": search.cats.CATS_TOKENS,
-        "selective": search.cats.SELECTIVE,
-    }
-    if name not in presets:
-        raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(presets)}")
+    if name not in _PRESETS:
+        raise BadInputError(f"unknown configuration {name!r}: choose one of {', '.join(_PRESETS)}")
     changes = dict(changes)
     if "actions" in changes:
         changes["actions"] = search.cats.action_table(changes["actions"])
-    return dataclasses.replace(presets[name], **changes)
+    return dataclasses.replace(_PRESETS[name], **changes)
 
 
 def controller_of(spec: StrategySpec) -> pathlib.Path | None:
@@ -510,4 +521,3 @@ _REVISIONS: Mapping[str, int] = MappingProxyType(
     }
 )
 """Methods whose rule has changed under the same name -> version of the current rule."""
-        "proportional_resampling": 2,

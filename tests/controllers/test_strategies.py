@@ -11,7 +11,7 @@ from untrained import untrained
 import learners
 import search
 from cats_jax.controllers import checkpoint
-from cats_jax.controllers.strategies import build_strategy
+from cats_jax.controllers.strategies import _cats_config, build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.cells import grid
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
@@ -134,3 +134,22 @@ def test_selective_prm_calls_change_what_the_prm_scores_and_nothing_else(spec):
 def test_a_rule_that_could_not_ask_is_refused(changes, message):
     with pytest.raises(BadInputError, match=message):
         build_strategy(parse_strategy(RULE | ASKING | changes))
+
+
+@pytest.mark.parametrize(
+    ("config", "feature", "having"),
+    [
+        ("cats", "likelihood_best", "tokens or selective"),
+        ("paper", "round", "cats or tokens or selective"),
+        ("paper", "max", None),
+        ("tokens", "likelihood_best", None),
+    ],
+)
+def test_a_rule_on_a_feature_that_is_always_0_is_refused(config, feature, having):
+    assert (feature in _cats_config(config, {}).excluded_features) == (having is not None)
+    spec = parse_strategy(RULE | {"config": config, "feature": feature})
+    if having is None:
+        build_strategy(spec)
+        return
+    with pytest.raises(BadInputError, match=f"sets this feature to 0: take config: {having}, or"):
+        build_strategy(spec)
