@@ -1,6 +1,9 @@
 """Diverse verifier tree search: K independent subtrees, each keeping its best child.
 
-Beeching, Tunstall, Rush: "Scaling test-time compute with open models" (2024).
+Beeching, Tunstall, Rush: "Scaling test-time compute with open models" (2024). Two things differ
+from huggingface/search-and-learn. There the last iteration returns all completions of each subtree,
+so that N paths vote; here each subtree has one path, so that K do. The path score is "last" there,
+and "min" here by default.
 """
 
 from __future__ import annotations

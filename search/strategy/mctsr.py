@@ -21,6 +21,8 @@ What differs from the authors' code:
 - The authors' code stops at the right answer. Here the highest score gives the answer.
 - The dummy answer is the question itself: its rewrites are new answers.
 - The authors' code updates Q' only of nodes that have a child without children; here of all nodes.
+- Of equal UCT values the earlier node's counts. The dummy answer is node 0, and so comes first; in
+  the authors' code the first answer comes before it.
 - N is the number of sampled answers. The authors' temperature is .95.
 """
 
