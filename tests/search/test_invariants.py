@@ -249,6 +249,22 @@ class TestDegenerate:
         if name == "cats_one_round":  # one decision per step, and there is one step
             assert not transitions_of(records).discount_t.any()
 
+    def test_paths_that_end_at_once_on_a_small_budget(self, name):
+        for budget, seed in ((1, 0), (2, 1), (3, 2)):
+            case = Case(num_candidates=8, p_done=1.0, p_invalid=0.0, budget=budget, seed=seed)
+            final, _ = run(name, case)
+            ended = final.finished.valid
+            assert ended.any()
+            assert final.spent <= budget
+            # An answer is not lost, and a path without one gives none.
+            answered = ended & (final.finished.answer >= 0)
+            assert (script.programs(name).answer(final) >= 0) == answered.any()
+
+    def test_one_step(self, name):
+        final, _ = run(name, Case(num_candidates=8, max_depth=1, p_invalid=0.0))
+        assert final.finished.valid.any()
+        assert set(final.finished.depth[final.finished.valid].tolist()) == {1}
+
 
 def test_greedy_asks_for_temperature_zero_and_ignores_n():
     case = Case(num_candidates=16)
