@@ -107,8 +107,10 @@ class Slot:
         if over and not self.alive(observed, "finished"):
             # A rewrite is a whole answer in any step.
             whole = settings.strategy.rewriting is not None
-            last = whole or self.step >= settings.max_depth
-            self.failure = nothing_valid_in(self.tree.candidates, self.step - 1, last=last)
+            # A step in which the method stops has no candidates.
+            step = max((each.step for each in self.tree.candidates), default=self.step - 1)
+            last = whole or step + 1 >= settings.max_depth
+            self.failure = nothing_valid_in(self.tree.candidates, step, last=last)
         if self.failure is not None:
             return "failed", self.failure
         if terminal and observed["cut_by_budget"][self.index]:
@@ -123,12 +125,12 @@ class Slot:
         """
         tree, row = self.tree, int(observed["chosen"][self.index])
         finished = self.alive(observed, "finished")
-        chosen = None if row < 0 or status == "failed" else row
-        paths = [path_of(tree.nodes(node), tree.candidates) for node in finished]
         if row < 0 and self.answered is not None and status in ("max_tokens", "max_seconds"):
             finished = [node for node in finished if node != self.answered]
             row = len(finished)
             finished.append(self.answered)
+        chosen = None if row < 0 or status == "failed" else row
+        paths = [path_of(tree.nodes(node), tree.candidates) for node in finished]
         answer = None if chosen is None else paths[chosen].answer
         return SearchResult(
             question=tree.question,

@@ -300,6 +300,15 @@ def test_a_question_whose_paths_the_prm_cannot_read_fails():
     assert all("every candidate of step 0 is invalid" in result.reason for result in results)
 
 
+def test_a_search_that_stops_with_nothing_finished_names_its_last_candidates():
+    """The first path is invalid, and the method stops in a step without candidates."""
+    strategy = search.methods.learned_stopping(lambda params, features: jnp.bool_(True))
+    (result,) = run(strategy, policy=LetterPolicy(100), questions=QUESTIONS[:1], num_candidates=4)
+    assert (result.status, result.steps, len(result.candidates)) == ("failed", 2, 1)
+    assert result.reason.startswith("every candidate of step 0 is invalid: ")
+    assert "None" not in result.reason
+
+
 def test_no_question_is_charged_for_compilation():
     strategy = dataclasses.replace(search.beam(), name="compiled once")
 
@@ -334,15 +343,6 @@ def test_limits_are_statuses():
     assert {r.status for r in unfinished} <= {"answered", "no_answer"}
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_candidates": 0}, ["num_candidates", "from 1 to 256"]),
-        ({"num_candidates": 257}, ["num_candidates", "from 1 to 256"]),
-        ({"max_depth": 0}, ["max_depth"]),
-        ({"budget": 0}, ["budget"]),
-        ({"in_flight": 0}, ["in_flight"]),
-        ({"price": -0.1}, ["price=-0.1", ">= 0"]),
 def test_no_limit_takes_an_answer_away():
     """Particle Gibbs puts its finished paths aside while the next iteration writes others."""
     strategy, questions = search.methods.DEFAULTS["particle_gibbs"], QUESTIONS[:4]
@@ -363,6 +363,15 @@ def test_no_limit_takes_an_answer_away():
     assert all(each.status == "answered" for each in whole)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_candidates": 0}, ["num_candidates", "from 1 to 256"]),
+        ({"num_candidates": 257}, ["num_candidates", "from 1 to 256"]),
+        ({"max_depth": 0}, ["max_depth"]),
+        ({"budget": 0}, ["budget"]),
+        ({"in_flight": 0}, ["in_flight"]),
+        ({"price": -0.1}, ["price=-0.1", ">= 0"]),
         ({"price": math.nan}, ["price=nan", ">= 0"]),
         ({"price": math.inf}, ["price=inf", ">= 0"]),
         ({"prm_token_cost": -0.5}, ["prm_token_cost=-0.5", ">= 0"]),
