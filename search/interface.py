@@ -55,10 +55,17 @@ def one_path(num_candidates: Any) -> Any:
     return num_candidates // num_candidates
 
 
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise ValueError unless `value` is an integer from `least` to the largest i32."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    if value >= 1 << 31:
+        raise ValueError(f"{name} must be below 2**31, got {value!r:.40}")
+
+
 def share_of_candidates(expansion: int) -> Callable[[Any], Any]:
     """The width K = max(1, N // expansion)."""
-    if expansion < 1:
-        raise ValueError(f"expansion must be >= 1, got {expansion}")
+    check_count("expansion", expansion, 1)
 
     def width(num_candidates: Any) -> Any:
         if isinstance(num_candidates, int):

@@ -34,11 +34,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy
+from ..interface import Sampling, Strategy, check_count
 from ..state import MAX_CANDIDATES, pack
 from ..types import Paths, Request, SearchState
 from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant_question
-from .fixed import check_count
 from .types import AnswerStatistics, SampledAnswers
 
 BETA_PRIOR = 0.5

@@ -26,12 +26,11 @@ from jaxtyping import Array, Bool, Float
 from ..aggregations import AGGREGATIONS, path_keys
 from ..answers import answer_by_weight
 from ..certainty import Certainty
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, check_count, request
 from ..ranking import prune
 from ..state import count, growing, join, pack, question_of
 from ..types import Paths, Request, SearchState
 from .certainty_votes import quantile
-from .fixed import check_count
 from .types import Warmup
 
 

@@ -30,7 +30,11 @@ def dvts(
     vote: str = "best",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Diverse verifier tree search with K = max(1, N // expansion) subtrees of one path each."""
+    """Diverse verifier tree search with K = max(1, N // expansion) subtrees of one path each.
+
+    Raises:
+        ValueError: an argument is out of range or unknown.
+    """
     aggregated = aggregation(path_score)
 
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from ..answers import answer_by_weight
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, check_count, request
 from ..state import count, growing, join, question_of
 from ..types import Paths, Request, SearchState
 from .types import WindowCount
@@ -36,8 +36,7 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
     Raises:
         ValueError: `window` is out of range.
     """
-    if window < 1:
-        raise ValueError(f"window must be >= 1, got {window}")
+    check_count("window", window, 1)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, WindowCount]:
         del params, key

@@ -117,14 +117,6 @@ def check_flag(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
-def check_count(name: str, value: Any, least: int) -> None:
-    """Raise ValueError unless `value` is an integer from `least` to the largest i32."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    if value >= 1 << 31:
-        raise ValueError(f"{name} must be below 2**31, got {value!r:.40}")
-
-
 def samples_then_one(state: SearchState) -> Int[Array, ""]:
     """Numbers of samples: N at the root, then 1 per frontier node."""
     return jnp.where(state.step == 0, state.num_candidates, 1)

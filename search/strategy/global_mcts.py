@@ -30,10 +30,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, check_count, request
 from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
-from .fixed import check_count
 from .trees import back_up, check_exploration, check_max_nodes, plant
 from .types import SimulatedTree
 

@@ -33,11 +33,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, check_count, request
 from ..ranking import prune
 from ..state import compact, count, growing, join
 from ..types import Paths, Request, SearchState
-from .fixed import check_count
 from .trees import MOST_NODES, plant
 from .types import OpenNodes
 

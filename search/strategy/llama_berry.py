@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_best
 from ..comparison import Comparison
-from ..interface import Sampling, Strategy
+from ..interface import Sampling, Strategy, check_count
 from ..types import Paths, SearchState
 from .answer_tree import (
     ask_one,
@@ -48,7 +48,6 @@ from .answer_tree import (
     rewrite_next,
     without_father,
 )
-from .fixed import check_count
 from .trees import check_exploration
 from .types import RankedAnswers
 

@@ -32,11 +32,11 @@ from jaxtyping import Array, Bool, Int
 
 from ..aggregations import Aggregation, aggregation, last, path_keys
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..interface import Sampling, Strategy, check_count, request, share_of_candidates
 from ..ranking import prune
 from ..state import blank_like, count, pack, select, with_newest_scores
 from ..types import Paths, Request, SearchState
-from .fixed import beam, check_count
+from .fixed import beam
 from .types import Waiting
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Int
 
 from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, same_for_all, share_of_candidates
+from ..interface import Sampling, Strategy, check_count, same_for_all, share_of_candidates
 from ..ranking import prune
 from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
@@ -55,6 +55,7 @@ def mcts(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
+    check_count("branching", branching, 1)
     check_exploration(exploration)
     check_max_nodes(max_nodes)
     aggregated = aggregation(path_score)

@@ -35,7 +35,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy
+from ..interface import Sampling, Strategy, check_count
 from ..types import Paths, SearchState
 from .answer_tree import (
     ask_one,
@@ -46,7 +46,6 @@ from .answer_tree import (
     rewrite_next,
     without_father,
 )
-from .fixed import check_count
 from .trees import check_exploration
 from .types import RefinedAnswers
 

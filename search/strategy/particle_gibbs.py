@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..interface import Sampling, Strategy, check_count, request, share_of_candidates
 from ..resampling import drawn, or_equal, rows_at
 from ..resampling import resampling as scheme
 from ..state import blank_like, compact, count, growing, join, question_of, select, take
@@ -63,8 +63,7 @@ def particle_gibbs(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
-    if num_iterations < 1:
-        raise ValueError(f"num_iterations must be >= 1, got {num_iterations}")
+    check_count("num_iterations", num_iterations, 1)
     if not weight_temperature > 0:
         raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
     aggregated, resample = aggregation(path_score), scheme(resampling)

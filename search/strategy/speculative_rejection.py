@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool
 
 from ..aggregations import aggregation, path_keys
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, same_for_all
+from ..interface import Sampling, Strategy, check_count, same_for_all
 from ..ranking import prune, prune_all
 from ..state import MAX_CANDIDATES, count, pack
 from ..types import Paths, SearchState
@@ -51,8 +51,7 @@ def speculative_rejection(
     """
     if not 0.0 <= rejection < 1.0:
         raise ValueError(f"rejection must be in [0, 1), got {rejection}")
-    if memory_tokens < 0:
-        raise ValueError(f"memory_tokens must be >= 0, got {memory_tokens}")
+    check_count("memory_tokens", memory_tokens, 0)
     aggregated = aggregation(path_score)
     numbers = [max(1, round((1.0 - rejection) * number)) for number in range(MAX_CANDIDATES + 1)]
 

@@ -19,9 +19,16 @@ from jaxtyping import Array, Int
 
 from ..aggregations import aggregation
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, keep_children, same_for_all, share_of_candidates
+from ..interface import (
+    Sampling,
+    Strategy,
+    check_count,
+    keep_children,
+    same_for_all,
+    share_of_candidates,
+)
 from ..types import SearchState
-from .fixed import check_count, check_flag, keep_distinct
+from .fixed import check_flag, keep_distinct
 
 
 @functools.cache

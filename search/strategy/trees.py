@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
+from ..interface import check_count
 from ..state import blank_like, compact
 from ..types import Paths, SearchState
-from .fixed import check_count
 from .types import SimulatedTree, Tree
 
 MOST_NODES = 1 << 14

@@ -28,10 +28,10 @@ from jaxtyping import Array, Bool
 
 from ..aggregations import aggregation, last
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request, share_of_candidates
+from ..interface import Sampling, Strategy, check_count, request, share_of_candidates
 from ..state import with_newest_scores
 from ..types import Paths, Request, SearchState
-from .fixed import check_count, samples_then_share
+from .fixed import samples_then_share
 
 
 @functools.cache

@@ -221,7 +221,7 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
             r"'beam': K=5 paths kept, but N=4 .* lower the beam width",
         ),
         ("beam]", "{name: beam, depth: 5}]", r"'beam': unknown option 'depth': known are expan"),
-        ("beam]", "{name: beam, expansion: 0}]", r"'beam': expansion must be >= 1"),
+        ("beam]", "{name: beam, expansion: 0}]", r"'beam': expansion must be an integer >= 1"),
         ("beam]", "{name: beam, path_score: worst}]", r"'beam': .*worst"),
         ("beam]", "{name: cats, checkpoint: /no/such}]", r"controller folder .* does not exist"),
         ("beam]", "beam, beam]", r"strategies: label 'beam' occurs twice"),

@@ -18,7 +18,8 @@ import pytest
 import search_script as script
 
 import search
-from search.strategy.fixed import check_count, check_flag
+from search.interface import check_count
+from search.strategy.fixed import check_flag
 
 DEPTH = script.DEPTH_CAPACITY
 
