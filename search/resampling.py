@@ -57,8 +57,8 @@ def systematic(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) 
 def residual(key: jax.Array, mass: Float[Array, " M"], total: Int[Array, ""]) -> Int[Array, " M"]:
     """The floors of the expected numbers, and a multinomial draw from the remainders."""
     expected = mass / jnp.sum(mass) * total.astype(mass.dtype)
-    # Rounding may leave an expected whole number just below it. The tolerances of M < 10^4 rows add
-    # up to less than one copy, so that the sum stays at most `total`.
+    # Rounding may leave an expected whole number just below it. The tolerances add up to less than
+    # one copy, so that the sum stays at most `total`.
     certain = jnp.floor(expected * (1.0 + 1e-5))
     copies = certain.astype(jnp.int32)
     left = total - jnp.sum(copies)
