@@ -71,6 +71,7 @@ ONE_AFTER_ANOTHER = search.Strategy(
     keep=keep_or_begin_anew,
     init_memory=lambda state: jax.tree.map(lambda leaf: leaf[:1], state.frontier),
     num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
+    earlier_draws=lambda state: state.step,  # a candidate each
     answer=search.answers.answer_majority,
     uses_scores=False,
 )
