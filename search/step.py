@@ -68,6 +68,7 @@ def plan(
         wanted, memory = check_planned(strategy.base(seen))
     else:
         wanted, memory = check_planned(strategy.plan(params, key, seen))
+    wanted = wanted.replace(used=state.used + strategy.earlier_draws(state))
     frontier = state.frontier
     check_request(wanted, frontier.embedding, frontier.valid.shape[0])
     check_memory(memory, state.memory)
@@ -77,8 +78,7 @@ def plan(
         frontier.valid & ~is_terminal(state),
         candidates_left(state),
     )
-    used = state.used + strategy.earlier_draws(state)
-    return Plan(request=wanted.replace(num_samples=num_samples, used=used), memory=memory)
+    return Plan(request=wanted.replace(num_samples=num_samples), memory=memory)
 
 
 def commit(
