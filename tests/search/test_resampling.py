@@ -51,7 +51,6 @@ def test_copies_sum_to_the_total_and_none_are_of_a_row_without_mass(name, mass, 
     assert padded.tolist() == [*copies.tolist(), *[0] * M]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("number", range(1, 2 * M + 1))
 def test_residual_copies_equal_masses_once(number):
     """Douc et al.: the floor of an expected number of 1 is 1, and nothing is left to draw."""
@@ -60,6 +59,7 @@ def test_residual_copies_equal_masses_once(number):
     assert copies.tolist() == [1] * number + [0] * (2 * M - number)
 
 
+@pytest.mark.parametrize("name", SCHEMES)
 def test_the_expected_number_of_copies_is_proportional_to_the_mass(name):
     mass, total, draws = np.array([0.5, 0.0, 3.0, 1.0, 0.7]), 5, 4000
     keys = jax.random.split(jax.random.key(3), draws)
