@@ -49,6 +49,10 @@ install_into = { $(1)/bin/python -c 'import uv' 2>/dev/null || \
 # A worker without tests takes some of the other's: the slow ones stand in few files.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 12
 
+# The test files with a mark. Reading all files takes each worker longer than most tests, and without
+# any name pytest reads them all.
+marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
+
 # Tests see one device, no hub and one thread per process: two workers with several threads each
 # slow one another down many times over.
 TEST_ENV := JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
@@ -160,9 +164,9 @@ test: $(STAMP)
 # Tests marked `emitters` compare programs bit for bit. With XLA's fusion emitters they are equal.
 test-slow: $(STAMP) $(CLIENTS_STAMP) $(BESIDE_STAMP)
 	@failed=0; \
-	$(TEST_ENV) $(PYTEST) -m emitters || failed=1; \
-	$(TEST_ENV) $(QUICK_PROGRAMS) \
-	  $(PYTEST) -m 'slow and not emitters and not gpu and not vllm and not web' || failed=1; \
+	$(TEST_ENV) $(PYTEST) -m emitters $(call marked,emitters) || failed=1; \
+	$(TEST_ENV) $(QUICK_PROGRAMS) $(PYTEST) \
+	  -m 'slow and not emitters and not gpu and not vllm and not web' $(call marked,slow) || failed=1; \
 	exit $$failed
 
 # Nothing is pinned but torch, because a plain `torch` may take gigabytes of CUDA. The environment is

@@ -346,6 +346,16 @@ def test_a_skip_fails_in_ci(tmp_path, ci, mark, workers, code):
     assert "1 passed, 1 skipped, 1 xfailed" in result.stdout
 
 
+def test_slow_tests_are_in_the_files_that_name_their_mark():
+    """`make test-slow` looks for the mark in test files, so no other file may hand it on."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text()
+        marks = re.findall(r"(\w+)\.(?:slow|emitters)\b", text)
+        assert set(marks) <= {"mark"}, path
+        assert not marks or path.name.startswith("test_"), path
+        assert path == pathlib.Path(__file__) or "add_marker" not in text, path
+
+
 # The wheel
 
 
