@@ -578,11 +578,11 @@ _CHILD = """
 import scripted
 from cats_jax.evaluation import evaluate
 from cats_jax.specs.recipe import parse_recipe
-def run(folder):
+def run(folder, delay):
     recipe = parse_recipe({"name": "sums", "strategies": ["greedy", "beam", "cats_random"],
         "num_candidates": [4], "prms": ["good"], "questions": {"world": "test", "count": 40},
         "max_depth": 6, "in_flight": 2})
-    models = scripted.ScriptedModels(delay=0.05)
+    models = scripted.ScriptedModels(delay=float(delay))
     evaluation = evaluate.prepare(recipe, models, scripted.question_set(40))
     evaluate.evaluate(evaluation, models, folder)
 """
@@ -597,17 +597,17 @@ def test_killed_at_twenty_moments_a_run_ends_in_the_same_rows(tmp_path):
     rng = random.Random(0)
     seen = 0
     with forked.forks(_CHILD, env) as forks:
-        forks.start(tmp_path / "undisturbed")
+        forks.start(tmp_path / "undisturbed", 0.0)
         assert forks.ending() == 0
         for _ in range(_KILLS):
-            forks.start(folder)
+            forks.start(folder, 0.05)  # the kill comes before the end
             _wait_for_writing(folder, rng)
             assert forks.kill() == -signal.SIGKILL
             rows = len(read_run(folder).rows) if (folder / MANIFEST).exists() else 0
             assert seen <= rows < 3 * _MANY_QUESTIONS
             seen = rows
         assert seen > 0
-        forks.start(folder)
+        forks.start(folder, 0.0)
         assert forks.ending() == 0
     undisturbed = read_run(tmp_path / "undisturbed")
     assert len(undisturbed.rows) == 3 * _MANY_QUESTIONS
