@@ -116,11 +116,11 @@ QUESTIONS = 1024
 traces = {"count": 0}
 
 
-def make_accuracy(strategy, expand_fn=expand):
-    """`(key, N, level, prm, params) -> (accuracy, candidates per question)`, jitted."""
+def make_accuracy(strategy, make_expand=lambda setting: expand):
+    """`(key, N, level, prm, params, setting) -> (accuracy, candidates per question)`, jitted."""
 
     @jax.jit
-    def accuracy(key, num_candidates, level, prm, params=()):
+    def accuracy(key, num_candidates, level, prm, params=(), setting=None):
         traces["count"] += 1  # runs when JAX traces, not when the program runs
 
         def begin(key):
@@ -143,7 +143,7 @@ def make_accuracy(strategy, expand_fn=expand):
 
         tasks, keys, states = jax.vmap(begin)(jax.random.split(key, QUESTIONS))
         finals, _ = search.play(
-            params, tasks.params, keys, states, strategy=strategy, expand_fn=expand_fn
+            params, tasks.params, keys, states, strategy=strategy, expand_fn=make_expand(setting)
         )
         return jnp.mean(jax.vmap(is_right)(tasks, finals)), jnp.mean(finals.spent)
 
@@ -210,10 +210,10 @@ def blurred(blur):
 
 
 curves = {0.0: results["best of N", "exact"][:, 0]}
+accuracy = make_accuracy(search.best_of_n(), blurred)
 for blur in (0.3, 1.0):
-    accuracy = make_accuracy(search.best_of_n(), blurred(blur))
     curves[blur] = np.array(
-        [accuracy(jax.random.key(1), jnp.int32(n), LEVEL, EXACT)[0] for n in sizes]
+        [accuracy(jax.random.key(1), jnp.int32(n), LEVEL, EXACT, (), blur)[0] for n in sizes]
     )
 figure, panel = plt.subplots(figsize=(5.4, 3.4))
 for blur, curve in curves.items():
