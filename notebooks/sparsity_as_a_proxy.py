@@ -199,7 +199,7 @@ prefixes = np.concatenate(
 )
 
 shares = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
-pruned = []
+pruned, scores_of = [], {}
 for share in shares:
     model = Qwen2ForCausalLM.from_pretrained(world.prm_path("exact"), dtype="float32").eval()
     if share:
@@ -207,6 +207,7 @@ for share in shares:
     scores = np.concatenate(
         measure.score_paths(model, [(path.question, path.steps) for path in paths])
     )
+    scores_of[share] = scores
     figures = {
         "log loss": lambda weights, scores=scores: estimators.mean_log_loss(
             scores, step_labels, weights
@@ -297,11 +298,7 @@ for group in recorded["groups"]:
 # and without a prior.
 
 # %%
-unpruned = Qwen2ForCausalLM.from_pretrained(world.prm_path("exact"), dtype="float32").eval()
-scores = np.concatenate(
-    measure.score_paths(unpruned, [(path.question, path.steps) for path in paths])
-)
-risk = estimators.estimate_risk(np.abs(scores - step_labels), units=questions)
+risk = estimators.estimate_risk(np.abs(scores_of[0.0] - step_labels), units=questions)
 limit = theory.holdout_bound(risk.value, num_samples=len(problems), delta=0.05)
 print(
     f"risk {risk.value:.4f}; with 95 % confidence at most {limit:.3f} ({len(problems)} questions)"
