@@ -47,8 +47,15 @@ def plus_minus_logit(logits: torch.Tensor) -> torch.Tensor:
 def score_paths(
     model: Qwen2ForCausalLM, paths: Sequence[tuple[str, tuple[str, ...]]]
 ) -> list[list[float]]:
-    """A PRM's scores of every step of paths, (question, steps); equal paths are scored once."""
-    sequences = {path: tokenizer.path_ids(*path) for path in paths}
+    """A PRM's scores of every step of paths, (question, steps).
+
+    A path that begins another one has that one's first scores: no step sees those after it.
+    """
+    longest: dict[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]] = {}
+    for question, steps in sorted(dict.fromkeys(paths), key=lambda path: -len(path[1])):
+        for end in range(len(steps) + 1):
+            longest.setdefault((question, steps[:end]), (question, steps))
+    sequences = {longest[path]: tokenizer.path_ids(*longest[path]) for path in paths}
     order = sorted(sequences, key=lambda path: len(sequences[path]))
     scores: dict[tuple[str, tuple[str, ...]], list[float]] = {}
     for start in range(0, len(order), _ROWS):
@@ -61,7 +68,7 @@ def score_paths(
             chunk, probabilities, ids == tokenizer.SEPARATOR_ID, strict=True
         ):
             scores[path] = row[is_end].tolist()[1:]  # the first separator ends the question
-    return [scores[path] for path in paths]
+    return [scores[longest[path]][: len(path[1])] for path in paths]
 
 
 # --- Figures of a policy -----------------------------------------------------------------------
@@ -149,17 +156,28 @@ def siblings(paths: Sequence[LabelledPath], num_children: int = 8) -> list[Sibli
     return nodes
 
 
+def sibling_paths(nodes: Sequence[Siblings]) -> list[tuple[str, tuple[str, ...]]]:
+    """The paths that end with the children of nodes."""
+    return [
+        (node.question, (*node.prefix, step))
+        for node in nodes
+        for step in (*node.right, *node.wrong)
+    ]
+
+
 def pair_figures(model: Qwen2ForCausalLM, nodes: Sequence[Siblings], seed: int = 0) -> dict:
     """Share of (right, wrong) pairs ranked rightly, its 95 % interval, the number of pairs.
 
     The interval is a bootstrap over questions: pairs of one question are not independent.
     """
-    paths = [
-        (node.question, (*node.prefix, step))
-        for node in nodes
-        for step in (*node.right, *node.wrong)
-    ]
-    last = dict(zip(paths, [scores[-1] for scores in score_paths(model, paths)], strict=True))
+    return rank_figures(nodes, score_paths(model, sibling_paths(nodes)), seed)
+
+
+def rank_figures(
+    nodes: Sequence[Siblings], scores: Sequence[Sequence[float]], seed: int = 0
+) -> dict:
+    """`pair_figures` by the scores of `sibling_paths`."""
+    last = dict(zip(sibling_paths(nodes), [row[-1] for row in scores], strict=True))
     wins: dict[str, float] = collections.defaultdict(float)
     pairs: dict[str, int] = collections.defaultdict(int)
     for node in nodes:
