@@ -21,7 +21,6 @@
 # $t=\gamma/\varepsilon$ the gap in units of the largest score deviation, $c=e^{-t^2/8}$.
 
 # %%
-import functools
 import math
 
 import jax
@@ -157,8 +156,8 @@ assert budgets.tolist() == [161, 45, 22, 16, 15, 7]
 #
 # Ground truth from the search simulator: a toy world in which a solution has one step, correct
 # with probability .3, and the PRM's score is a sigmoid of a mean plus noise. Best-of-N runs as one
-# compiled program for every $N$ at once. Equal texts get equal scores there, so deviations of
-# correct solutions are *not* independent: the bound that applies is
+# compiled program for every $N$ and every noise. Equal texts get equal scores there, so deviations
+# of correct solutions are *not* independent: the bound that applies is
 # `accuracy_lower_bound_margin_dependent`. It knows nothing of the noise but its largest value,
 # here 5.5 standard deviations, so for $1<t<2$ it is far below what happens, and for $t<1$ it is 0;
 # for $t>2$ it is the coverage, and so is the accuracy.
@@ -168,12 +167,9 @@ CAPACITY, SEARCHES = 32, 1500
 strategy = search.best_of_n()
 
 
-@functools.partial(jax.jit, static_argnames="noise")
-def correct_searches(key, num_candidates, *, noise):
-    """How many of `SEARCHES` questions best-of-N answers correctly, i32[]."""
-    world = simulation.toy_params(
-        num_steps=(1,), step_probability=0.3, separations=(3.0,), score_scale=noise, max_depth=1
-    )
+@jax.jit
+def correct_searches(world, key, num_candidates):
+    """How many of `SEARCHES` questions of a world best-of-N answers correctly, i32[]."""
 
     def one(key):
         question_key, search_key = jax.random.split(key)
@@ -216,8 +212,11 @@ figure, panel = plt.subplots(figsize=(6.2, 3.7))
 panel.semilogx(sizes, theory.coverage(0.3, sizes), "k:", label="coverage", base=2)
 for noise, color in zip((0.2, 0.35, 1.5), ("tab:green", "tab:blue", "tab:orange"), strict=True):
     gap, epsilon = margin_and_epsilon(noise)
+    world = simulation.toy_params(
+        num_steps=(1,), step_probability=0.3, separations=(3.0,), score_scale=noise, max_depth=1
+    )
     counts = np.array(
-        [int(correct_searches(jax.random.key(5), jnp.int32(size), noise=noise)) for size in sizes]
+        [int(correct_searches(world, jax.random.key(5), jnp.int32(size))) for size in sizes]
     )
     bound = theory.accuracy_lower_bound_margin_dependent(
         0.3, gap, epsilon, num_candidates=sizes, delta=0.0
