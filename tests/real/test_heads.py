@@ -23,7 +23,14 @@ from cats_jax.protocols import Question, Step
 from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.scoring.labelled import read_labelled
 from cats_jax.specs.models import PrmSpec
-from studies.real import outcome_labels, prune, rescore_heads, step_states, train_head
+from studies.real import (
+    head_quality,
+    outcome_labels,
+    prune,
+    rescore_heads,
+    step_states,
+    train_head,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMAT = ROOT / "studies" / "real" / "qwen" / "prm-format.yaml"
@@ -284,6 +291,43 @@ def test_heads_on_kept_states_rescore_as_the_command_does(base, tmp_path, run_sc
         ]
         assert scores[0][:6] == pytest.approx(scores[1][:6], abs=2e-3)  # states in 16 bits
         assert scores[0][6] is scores[1][6] is None
+
+
+def test_heads_are_compared_by_the_paths_that_they_choose(tmp_path, run_script, capsys):
+    """Two questions with two paths each; the states are chosen so that scores are known."""
+    logits = {"a": [2.0, -1.0], "b": [0.0, 0.0], "c": [1.0, 3.0], "d": [0.5]}
+    paths = [
+        {"question": question, "steps": [f"{name}{i}" for i in range(len(logits[name]))],
+         "labels": [label] * len(logits[name])}
+        for question, name, label in (("p", "a", 1), ("p", "b", 0), ("q", "c", 1), ("q", "d", 0))
+    ]  # fmt: skip
+    steps, head = tmp_path / "steps.jsonl", tmp_path / "mine.safetensors"
+    steps.write_text("".join(json.dumps(row) + "\n" for row in paths))
+    block = step_states.by_length(steps)
+    states = [[logit] for path in block for logit in logits[path.steps[0][0]]]
+    owner = [i for i, path in enumerate(block) for _ in path.steps]
+    labels = [label for path in block for label in path.labels]
+    save_file(
+        {"states": np.array(states, np.float16), "labels": np.array(labels, np.int8),
+         "group": np.zeros(len(owner), np.int64), "path": np.array(owner, np.int64)},
+        tmp_path / "steps-000000.safetensors", {step_states.DIGEST: step_states.digest(block)},
+    )  # fmt: skip
+    save_file({"weight": np.ones((1, 1), np.float32), "bias": np.zeros(1, np.float32)}, head)
+    trained = tmp_path / "other.jsonl"
+    rows = [{**row, "scores": {"other": [0.1] * len(row["steps"])}} for row in paths]
+    trained.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / "paths.jsonl"
+    run_script(head_quality, tmp_path, out, "--steps", steps, "--heads", head,
+               "--held-out", trained, "--path-score", "min")  # fmt: skip
+    assert "mine: the best path is right on 1 of 2 questions" in capsys.readouterr().out
+    found = {
+        row["steps"][0]: row["scores"] for row in map(json.loads, out.read_text().splitlines())
+    }
+    smallest = {"a0\n\na1": -1.0, "b0\n\nb1": 0.0, "c0\n\nc1": 1.0, "d0": 0.5}
+    assert {text: scores["mine"][0] for text, scores in found.items()} == pytest.approx(
+        {text: 1 / (1 + np.exp(-logit)) for text, logit in smallest.items()}
+    )
+    assert {scores["other"][0] for scores in found.values()} == {0.1}
 
 
 def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
