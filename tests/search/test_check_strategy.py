@@ -217,3 +217,23 @@ def test_names_in_place_of_functions_are_refused(field, value, lookup):
     expected = f"TypeError: strategy 'mine': {field} must be a function, got the name {value!r}: "
     assert error.startswith(expected)
     assert lookup in error
+
+
+def test_counts_that_are_no_integers_are_refused():
+    # In a process of its own, without the type checks of tests.
+    calls = {
+        "beam(expansion=2.5)": "expansion must be an integer >= 1, got 2.5",
+        "dvts(expansion=2.5)": "expansion must be an integer >= 1, got 2.5",
+        "mcts(branching=2.5)": "branching must be an integer >= 1, got 2.5",
+        "particle_gibbs(num_iterations=1.5)": "num_iterations must be an integer >= 1, got 1.5",
+        "early_stopping_consistency(window=2.5)": "window must be an integer >= 1, got 2.5",
+        "speculative_rejection(memory_tokens=1e3)": "memory_tokens must be an integer >= 0, got "
+        "1000.0",
+    }
+    lines = ["from search.methods import *"]
+    for call in calls:
+        lines += ["try:", f"    print({call})", "except ValueError as error:", "    print(error)"]
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines() == list(calls.values())

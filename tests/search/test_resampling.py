@@ -267,16 +267,8 @@ def test_rebase_gives_away_all_places(scores, valid, places, balance):
             "weight_temperature must be > 0",
         ),
         (
-            lambda: search.methods.particle_gibbs(num_iterations=1.5),
-            "num_iterations must be an integer >= 1, got 1.5",
-        ),
-        (
             lambda: search.methods.early_stopping_consistency(window=0),
             "window must be an integer >= 1, got 0",
-        ),
-        (
-            lambda: search.methods.early_stopping_consistency(window=math.nan),
-            "window must be an integer >= 1, got nan",
         ),
         (
             lambda: search.methods.speculative_rejection(rejection=1.0),
@@ -285,10 +277,6 @@ def test_rebase_gives_away_all_places(scores, valid, places, balance):
         (
             lambda: search.methods.speculative_rejection(memory_tokens=-1),
             "memory_tokens must be an integer >= 0, got -1",
-        ),
-        (
-            lambda: search.methods.speculative_rejection(memory_tokens=math.nan),
-            "memory_tokens must be an integer >= 0, got nan",
         ),
         (
             lambda: search.methods.speculative_rejection(memory_tokens=3_000_000_000),
