@@ -68,7 +68,6 @@ def plan(
         wanted, memory = check_planned(strategy.base(seen))
     else:
         wanted, memory = check_planned(strategy.plan(params, key, seen))
-    wanted = wanted.replace(used=state.used + strategy.earlier_draws(state))
     frontier = state.frontier
     check_request(wanted, frontier.embedding, frontier.valid.shape[0])
     check_memory(memory, state.memory)
@@ -78,7 +77,9 @@ def plan(
         frontier.valid & ~is_terminal(state),
         candidates_left(state),
     )
-    return Plan(request=wanted.replace(num_samples=num_samples), memory=memory)
+    used = wanted.used + strategy.earlier_draws(state)
+    chex.assert_type(used, jnp.int32, custom_message="earlier_draws")
+    return Plan(request=wanted.replace(num_samples=num_samples, used=used), memory=memory)
 
 
 def commit(
