@@ -172,7 +172,7 @@ def paired_sheet(
                 "num_candidates": first.num_candidates,
                 "against": second.strategy,
                 "against_num_candidates": second.num_candidates,
-                "prm": first.prm,
+                "prm": first.prm or second.prm,
                 cost: first.mean(cost),
                 f"against_{cost}": second.mean(cost),
                 "accuracy": first.accuracy().value,

@@ -6,9 +6,9 @@ import made_runs
 import pytest
 
 from cats_jax.evaluation.wall_times import WallTimes
-from cats_jax.reporting.groups import groups
+from cats_jax.reporting.groups import groups, neighbour_pairs
 from cats_jax.reporting.run_report import run_parts
-from cats_jax.reporting.run_tables import accuracy_sheet, run_sheets, timing_table
+from cats_jax.reporting.run_tables import accuracy_sheet, paired_sheet, run_sheets, timing_table
 from cats_jax.runs.folder import Run
 from cats_jax.runs.rows import Row
 
@@ -32,6 +32,14 @@ def test_a_rival_that_is_not_cheap_enough_is_named(tokens, named):
     assert record["against"] == "beam"
     assert any("cats N=4 with good" in note for note in sheet.notes) == named
     assert any("excludes 0" in note for note in sheet.notes)
+
+
+def test_a_pair_names_the_prm_of_either():
+    rows = [made_runs.row("majority", prm=None)]
+    rows += [made_runs.row("beam", prm=prm) for prm in ("good", "noisy")]
+    sheet = paired_sheet(neighbour_pairs(groups(rows)), "title", "pairs")
+    assert {record["prm"] for record in sheet.records} == {"good", "noisy"}
+    assert len(sheet.records) == 2
 
 
 def test_a_title_names_several_run_seeds(tmp_path):
