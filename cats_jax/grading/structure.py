@@ -30,7 +30,8 @@ class Structure:
 def structure(text: str, *, separators: bool = True) -> Structure:
     r"""The outermost structure of a canonical text.
 
-    `1,2` and `\{1,2\}` are the same list. `(1,2)` is ordered, and its brackets count. `1\pm2` is
+    `1,2`, `\{1,2\}` and `{1,2}` are the same list; braces around one item are a group of LaTeX, and
+    so are those of `{1,234}` if `separators` is true. `(1,2)` is ordered, and its brackets count. `1\pm2` is
     the list of both values. `1,234` is a number if `separators` is true, otherwise a list.
     """
     if plain_number(text) is not None and (separators or "," not in text):
@@ -40,6 +41,11 @@ def structure(text: str, *, separators: bool = True) -> Structure:
         return _list(items)
     if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
         return _list(_split(text[2:-2]))
+    if text.startswith("{") and text.endswith("}") and _encloses(text, 0):
+        inside = _split(text[1:-1])
+        is_number = separators and plain_number(text[1:-1]) is not None
+        if len(inside) > 1 and not is_number:
+            return _list(inside)
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 0):
         inside = _split(text[1:-1])
         if len(inside) > 1:
