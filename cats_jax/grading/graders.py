@@ -22,6 +22,15 @@ def default_grader(questions: Iterable[QuestionSpec]) -> AnswerGrader:
 
 
 def recorded_grader(config: Mapping[str, Any]) -> str:
+    """The grader of a run's rows, "math" or "integer", from the configuration in its manifest.
+
+    It is the grader of `rescore` if that has one of these names, otherwise the questions' grader.
+    """
+    name = (config.get("rescored") or {}).get("grader")
+    return name if name in ("math", "integer") else questions_grader(config)
+
+
+def questions_grader(config: Mapping[str, Any]) -> str:
     """The grader that `default_grader` chose for a run, from the configuration in its manifest."""
     specs = config["questions"]
     specs = specs if isinstance(specs, list) else [specs]

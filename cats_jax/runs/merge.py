@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import BadInputError
-from ..grading.graders import recorded_grader
+from ..grading.graders import questions_grader
 from .folder import Row, Run
 
 # Settings that may differ between runs of one table: rows have them in their keys, or not at all.
@@ -61,7 +61,7 @@ def _rescored(config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     # Manifests of earlier versions name the run's PRMs, not the one that scored.
     names_prm = change.get("prm") is not None and config["prms"] == [change["prm"]]
-    graded_so = change.get("grader") == recorded_grader(config)
+    graded_so = change.get("grader") == questions_grader(config)
     others = change.get("path_score") or change.get("vote")
     if names_prm and graded_so and not others:
         return None

@@ -12,6 +12,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
+from cats_jax.grading.graders import recorded_grader
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.certified_configurations import check_premises
@@ -262,6 +263,19 @@ def test_another_grader(tmp_path, run):
         if row.strategy != "majority":
             assert row.answer == old[row.key].answer
     assert sum(row.correct for row in rescored.run.rows) > sum(row.correct for row in run.rows)
+
+
+def test_a_rescored_run_is_read_with_its_new_grader(tmp_path, run):
+    """Also by a second `rescore`; a grader of one's own has no name to be found by."""
+    assert recorded_grader(run.manifest["config"]) == "integer"
+    folders = [str(run.folder), str(tmp_path / "new"), str(tmp_path / "newer")]
+    assert cli.run(["rescore", folders[0], "--output", folders[1], "--grader", "math"]) == 0
+    assert cli.run(["rescore", folders[1], "--output", folders[2], "--vote", "weighted"]) == 0
+    for folder in folders[1:]:
+        config = read_run(folder).manifest["config"]
+        assert config["rescored"]["grader"] == recorded_grader(config) == "math"
+    own = rescore(run, tmp_path / "own", Change(), _Parity()).run.manifest["config"]
+    assert recorded_grader(own) == "integer"
 
 
 def test_it_goes_on_where_it_stopped(tmp_path, run):
