@@ -31,9 +31,9 @@ def show_bounds(
 
     `missing` are parts that are known to be missing, one line each.
     """
-    from ..datasets import count_questions
+    from ..datasets import survey
     from ..evaluation.cells import check_outcome_models, grid
-    from ..evaluation.evaluate import cost_bounds, with_stand_ins
+    from ..evaluation.evaluate import check_readable, cost_bounds, with_stand_ins
     from ..evaluation.runners import largest_work
 
     recipe, controllers = with_stand_ins(recipe)
@@ -41,8 +41,8 @@ def show_bounds(
     cells = grid(recipe)
     found, absent, formats = _footprints(specs, models, largest_work(recipe, cells))
     formats += _endpoint(recipe.policy)
-    counted = [count_questions(spec) for spec in recipe.questions]
-    count = sum(number for number, _ in counted)
+    count, notes, here = survey(recipe.questions)
+    check_readable(recipe, models, here)
 
     rows = []
     totals = [0, 0, 0, 0]
@@ -56,7 +56,6 @@ def show_bounds(
     policy, *prms = found
     _show_memory(console, [[policy, prm] for prm in prms] or [[policy]])
     _show_settings(console, specs, formats)
-    notes = [note for _, found_notes in counted for note in found_notes]
     _show_remarks(
         console,
         [*notes, *_judges(recipe.prms), *_ranked(cells)],

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Sequence
 
 from ..errors import BadInputError, known_names
+from ..protocols import Question
 from ..specs.recipe import QuestionSpec
 from ..storage.tables import read_rows
 from .hub import chosen_split, hub_rows
@@ -33,16 +34,37 @@ def count_questions(spec: QuestionSpec) -> tuple[int, tuple[str, ...]]:
     Raises:
         BadInputError: a file can't be read, the data set is unknown, or no question is selected.
     """
-    copied = spec.file is not None and pathlib.Path(spec.file).exists()
-    if spec.dataset is None or copied:
-        found = _load(spec)
-        return len(found.questions), found.notes
-    published = find_published(spec.dataset)
-    first = next(iter(published.splits))
-    rows = published.splits[first if spec.file else chosen_split(published, spec.split)]
-    notes = selection_notes(published.path, rows, spec.start, spec.count)
-    left = rows - spec.start
-    return left if spec.count is None else min(left, spec.count), tuple(notes)
+    count, notes, _ = survey([spec])
+    return count, notes
+
+
+def survey(specs: Sequence[QuestionSpec]) -> tuple[int, tuple[str, ...], tuple[Question, ...]]:
+    """What is known of the questions of a recipe's data sets; nothing is downloaded.
+
+    Returns:
+        Number of questions and notes of all data sets, as `count_questions` has them for one, and
+        the questions of those that are on this machine.
+
+    Raises:
+        BadInputError: as for `count_questions`, or an id occurs in two data sets on this machine.
+    """
+    here: list[tuple[str, QuestionSet]] = []
+    count = 0
+    notes: list[str] = []
+    for spec in specs:
+        if spec.dataset is None or (spec.file is not None and pathlib.Path(spec.file).exists()):
+            found = _load(spec)
+            here.append((spec.label, found))
+            count += len(found.questions)
+            notes += found.notes
+            continue
+        published = find_published(spec.dataset)
+        first = next(iter(published.splits))
+        rows = published.splits[first if spec.file else chosen_split(published, spec.split)]
+        notes += selection_notes(published.path, rows, spec.start, spec.count)
+        left = rows - spec.start
+        count += left if spec.count is None else min(left, spec.count)
+    return count, tuple(notes), joined(here).questions if here else ()
 
 
 def read_questions(path: str | pathlib.Path, *, layout: str | None = None) -> QuestionSet:

@@ -109,7 +109,8 @@ def joined(sets: Sequence[tuple[str, QuestionSet]]) -> QuestionSet:
             if question.id in owner:
                 raise BadInputError(
                     f"questions: id {question.id!r} occurs in {owner[question.id]!r} and in "
-                    f"{label!r}: ids must be unique in a run"
+                    f"{label!r}: ids must be unique in a run; rows without ids have their numbers "
+                    "as ids: give one file a column of ids, and name it by the key id_column"
                 )
             owner[question.id] = label
     return QuestionSet(

@@ -507,8 +507,13 @@ def is_world_policy(spec: PolicySpec) -> bool:
     return spec.path in world.POLICY_NAMES
 
 
-def check_world_question(text: str, spec: PolicySpec) -> None:
+def check_world_question(text: str, spec: PolicySpec, identity: str = "") -> None:
     """Check a question for a policy of the embedded world, which reads nothing but expressions.
+
+    Args:
+        text: the question.
+        spec: the policy.
+        identity: id of the question for the message, if it is one of several.
 
     Raises:
         BadInputError: the policy is one of these, and the text is not a question of the world.
@@ -519,8 +524,9 @@ def check_world_question(text: str, spec: PolicySpec) -> None:
         try:
             task.parse_question(text)
         except ValueError as error:
+            name = f"question {identity!r}, {text[:60]!r}," if identity else f"question {text[:60]!r}"
             raise BadInputError(
-                f"question {text[:60]!r} is not a question of the embedded world ({error}): write "
+                f"{name} is not a question of the embedded world ({error}): write "
                 "one like '((50*4)-21)+15=?', or name another model as the policy"
             ) from error
 

@@ -57,7 +57,7 @@ def no_models(monkeypatch):
 def recipe(tmp_path):
     """Writes a recipe with some text replaced and its question file; returns the path."""
 
-    def write(old="", new="", questions='{"id": "a", "question": "1+2", "answer": "3"}\n'):
+    def write(old="", new="", questions='{"id": "a", "question": "1+2=?", "answer": "3"}\n'):
         (tmp_path / "q.jsonl").write_text(questions)
         assert old in _RECIPE
         text = _RECIPE.replace(old, new) if old else _RECIPE
@@ -377,11 +377,11 @@ def test_a_question_longer_than_the_context_is_named(capsys, recipe, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_real_question_longer_than_the_context_is_refused(capsys, recipe, tmp_path):
+def test_a_question_longer_than_the_world_reads_is_refused(capsys, recipe, tmp_path):
     text = "(" * 3000 + "1+2" + "=?"
     long = json.dumps({"id": "long", "question": text, "answer": "3"})
     line = _refused(capsys, "evaluate", recipe(questions=long), "--output", str(tmp_path / "run"))
-    assert re.search(r"question 'long' has \d+ prompt tokens, .* shorten or drop", line)
+    assert re.search(r"question 'long', .* 3005 characters, at most 512 are read", line)
 
 
 @pytest.mark.slow
@@ -431,6 +431,27 @@ def test_a_dry_run_refuses_what_no_download_mends(capsys, recipe, tmp_path, old,
         capsys, "evaluate", recipe(old, new.replace("BARE", str(tmp_path))), "--dry-run"
     )
     assert re.search(message, line), line
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_questions_that_the_policy_cannot_read_are_refused(capsys, recipe, tmp_path, more):
+    rows = '{"id": "b", "question": "Wieviel ist (3+4)+5? 😀", "answer": 12}\n'
+    output = () if more else ("--output", str(tmp_path / "run"))
+    line = _refused(capsys, "evaluate", recipe(questions=rows), *output, *more)
+    assert "question 'b', 'Wieviel ist (3+4)+5? 😀', is not a question of the embedded w" in line
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_two_files_without_ids_are_refused_with_a_way_out(capsys, recipe, tmp_path, more):
+    (tmp_path / "more.jsonl").write_text('{"question": "4+5=?", "answer": 9}\n')
+    two = f"questions: [{{file: QUESTIONS}}, {{file: {tmp_path}/more.jsonl}}]"
+    path = recipe("questions: {file: QUESTIONS}", two, '{"question": "1+2=?", "answer": 3}\n')
+    output = () if more else ("--output", str(tmp_path / "run"))
+    line = _refused(capsys, "evaluate", path, *output, *more)
+    assert "id '0' occurs in 'q' and in 'more': ids must be unique" in line
+    assert "name it by the key id_column" in line
 
 
 @pytest.mark.usefixtures("no_models")
@@ -531,7 +552,8 @@ def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_pat
         return scripted.ScriptedModels(breaks_on="a")
 
     monkeypatch.setattr(source, "ModelFolders", broken)
-    assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
+    path = recipe(questions='{"id": "a", "question": "1+2", "answer": "3"}\n')
+    assert cli.run(["evaluate", path, "--output", str(tmp_path / "run")]) == 1
     said = capsys.readouterr().out
     assert re.search(r"every search of beam N=4 failed: question 'a', step 0: NaN", said)
 
