@@ -31,8 +31,9 @@ def structure(text: str, *, separators: bool = True) -> Structure:
     r"""The outermost structure of a canonical text.
 
     `1,2`, `\{1,2\}` and `{1,2}` are the same list; braces around one item are a group of LaTeX, and
-    so are those of `{1,234}` if `separators` is true. `(1,2)` is ordered, and its brackets count. `1\pm2` is
-    the list of both values. `1,234` is a number if `separators` is true, otherwise a list.
+    so are those of `{1,234}` if `separators` is true. `(1,2)` is ordered, and its brackets count.
+    `1\pm2` is the list of both values. `1,234` is a number if `separators` is true, otherwise a
+    list.
     """
     if plain_number(text) is not None and (separators or "," not in text):
         return Structure("one", (text,))

@@ -524,9 +524,9 @@ def check_world_question(text: str, spec: PolicySpec, identity: str = "") -> Non
         try:
             task.parse_question(text)
         except ValueError as error:
-            name = f"question {identity!r}, {text[:60]!r}," if identity else f"question {text[:60]!r}"
+            named = f"{identity!r}, {text[:60]!r}," if identity else repr(text[:60])
             raise BadInputError(
-                f"{name} is not a question of the embedded world ({error}): write "
+                f"question {named} is not a question of the embedded world ({error}): write "
                 "one like '((50*4)-21)+15=?', or name another model as the policy"
             ) from error
 
