@@ -58,6 +58,11 @@ _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b")
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
+# Names and powers of plain text, such as `2pi` and `x**2`; blanks on one side only are emphasis.
+_NAME = re.compile(r"(?<![\\a-zA-Z])(pi|infinity|log|ln|sin|cos|tan)(?![a-zA-Z])")
+_POWER = re.compile(
+    r"(?<=[\w)\]}])(?:\*\*| \*\* )(?:\(([^()]*)\)|(-?\d+(?:\.\d+)?|[a-zA-Z](?![a-zA-Z])))"
+)
 _THOUSANDS_BRACES = re.compile(r"\{\s*,\s*\}")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
@@ -142,6 +147,8 @@ def _one_round(text: str) -> str:
     text = _PERCENT.sub("", text)
     text = _without_unit(text)
     text = _TEXT.sub(lambda match: match[1], text)
+    text = _NAME.sub(_command, text)
+    text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
     text = _SHORT_FRACTION.sub(_braced_fraction, text)
     text = _ROOT_PARENTHESES.sub(r"\\sqrt{\1}", text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
@@ -234,6 +241,10 @@ def _without_qualification(text: str) -> str:
 
 def _has_list_word(text: str) -> bool:
     return ("and" in text or "or" in text) and not _WORD.fullmatch(text)
+
+
+def _command(match: re.Match[str]) -> str:
+    return r"\infty" if match[1] == "infinity" else rf"\{match[1]}"
 
 
 def _braced_fraction(match: re.Match[str]) -> str:
