@@ -3,7 +3,7 @@
 import pytest
 
 from cats_jax.errors import BadInputError
-from cats_jax.specs.recipe import load_recipe
+from cats_jax.specs.recipe import load_recipe, parse_strategy
 from cats_jax.storage.yaml_reading import load_yaml
 
 RECIPE = {
@@ -110,3 +110,14 @@ def test_scalars_are_those_of_yaml_1_2(tmp_path):
         "truths": [True, False, True],
         "empty": None,
     }
+
+
+@pytest.mark.parametrize(("given", "label"), [(None, "beam"), ("", "beam"), (4, "4"), ("b", "b")])
+def test_a_label_is_a_text_or_a_number(given, label):
+    assert parse_strategy({"name": "beam", "label": given}).label == label
+
+
+@pytest.mark.parametrize("given", [["a"], True, {"a": 1}])
+def test_other_labels_are_refused(given):
+    with pytest.raises(BadInputError, match="strategies: label=.*must be a name"):
+        parse_strategy({"name": "beam", "label": given})
