@@ -29,7 +29,7 @@ class Sampling:
         top_k: number of most likely tokens, >= 0; 0 switches it off.
 
     Raises:
-        ValueError: a value is out of range.
+        ValueError: a value is out of range or of another type.
     """
 
     temperature: float = 1.0
@@ -37,12 +37,22 @@ class Sampling:
     top_k: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in (("temperature", self.temperature), ("top_p", self.top_p)):
+            _check_type(name, value, "a number", jnp.number)
+        _check_type("top_k", self.top_k, "a whole number", jnp.integer)
         if not self.temperature >= 0.0:
             raise ValueError(f"temperature must be >= 0, got {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be >= 0 (0 switches it off), got {self.top_k}")
+
+
+def _check_type(name: str, value: Any, what: str, kind: Any) -> None:
+    # Values of numpy and JAX, traced ones included, have a dtype.
+    dtype = type(value) if type(value) in (bool, int, float) else getattr(value, "dtype", None)
+    if dtype is None or not jnp.issubdtype(dtype, kind):
+        raise ValueError(f"{name} must be {what}, got {value!r}")
 
 
 def all_candidates(num_candidates: Any) -> Any:

@@ -65,6 +65,9 @@ class CatsConfig:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
         if self.num_base < 1:
             raise ValueError(f"num_base must be >= 1, got {self.num_base}")
+        for name in ("score_base", "calibrated"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {value!r}")
         if not self.score_base and not self.calibrated:
             raise ValueError(
                 "score_base=False needs calibrated=True: a child without a score is compared by "

@@ -447,6 +447,21 @@ def test_policies_only_take_legal_actions(key):
         assert not log_prob.any()
 
 
+def _untyped(kind, **values):
+    """A value as it is made where no type checker is installed, as it is for the tests."""
+    made = kind()
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    made.__post_init__()
+    return made
+
+
+def test_sampling_takes_scalars_of_numpy_and_jax():
+    values = {"temperature": np.float32(0.5), "top_p": jnp.bfloat16(1), "top_k": np.int32(3)}
+    given = _untyped(search.Sampling, **values)
+    assert (given.temperature, given.top_p, given.top_k) == (0.5, 1, 3)
+
+
 # Resampling
 
 
@@ -511,6 +526,14 @@ BAD_OPTIONS = [
     (lambda: search.Sampling(temperature=-1.0), "temperature must be >= 0, got -1.0"),
     (lambda: search.Sampling(temperature=math.nan), "temperature must be >= 0, got nan"),
     (lambda: search.Sampling(top_p=0.0), r"top_p must be in \(0, 1\], got 0.0"),
+    (lambda: _untyped(search.Sampling, top_k=1.5), "top_k must be a whole number, got 1.5"),
+    (lambda: _untyped(search.Sampling, top_k=True), "top_k must be a whole number, got True"),
+    (lambda: _untyped(search.Sampling, temperature=True), "temperature must be a number, got True"),
+    (lambda: _untyped(search.Sampling, top_p="0.5"), "top_p must be a number, got '0.5'"),
+    (
+        lambda: _untyped(search.cats.CatsConfig, calibrated=1),
+        "calibrated must be true or false, got 1",
+    ),
     (lambda: search.Sampling(top_k=-1), "top_k must be >= 0 .*got -1"),
 ]
 
