@@ -58,7 +58,7 @@ _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b")
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
-# Names and powers of plain text, such as `2pi` and `x**2`; blanks on one side only are emphasis.
+# Names and powers of plain text, such as `2pi` and `x**2`.
 _NAME = re.compile(r"(?<![\\a-zA-Z])(pi|infinity|log|ln|sin|cos|tan)(?![a-zA-Z])")
 _POWER = re.compile(
     r"(?<=[\w)\]}])(?:\*\*| \*\* )(?:\(([^()]*)\)|(-?\d+(?:\.\d+)?|[a-zA-Z](?![a-zA-Z])))"
@@ -148,7 +148,8 @@ def _one_round(text: str) -> str:
     text = _without_unit(text)
     text = _TEXT.sub(lambda match: match[1], text)
     text = _NAME.sub(_command, text)
-    text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
+    if not text.startswith("**"):  # emphasis
+        text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
     text = _SHORT_FRACTION.sub(_braced_fraction, text)
     text = _ROOT_PARENTHESES.sub(r"\\sqrt{\1}", text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
