@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import numbers
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -89,6 +90,7 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     for name in ("sampling", "base"):
         if name in options:
             options[name] = _sampling(spec, name, options[name])
+    _check_numbers(spec, factory, options)
     try:
         method = factory(**options)
     except BadInputError:
@@ -98,10 +100,31 @@ def build_strategy(spec: StrategySpec, path_score: str | None = None) -> SearchM
     if beam_width is not None:
         if isinstance(beam_width, bool) or not isinstance(beam_width, int) or beam_width < 1:
             raise BadInputError(
-                f"strategy {spec.label!r}: beam_width={beam_width!r}: K must be at least 1"
+                f"strategy {spec.label!r}: beam_width={beam_width!r}: K must be a whole number, at "
+                "least 1"
             )
         method = method._replace(strategy=_with_width(method.strategy, beam_width))
     return method
+
+
+def _check_numbers(
+    spec: StrategySpec, factory: Callable[..., SearchMethod], options: Mapping[str, Any]
+) -> None:
+    """Raise BadInputError for a text or a list where the default of an option is a number."""
+    if is_function_name(spec.name):
+        return  # it checks its options itself
+    parameters = inspect.signature(factory).parameters
+    typed = [(name, each.default, each.annotation) for name, each in parameters.items()]
+    if "changes" in parameters:
+        fields = dataclasses.fields(search.cats.CatsConfig)
+        typed += [(each.name, each.default, each.type) for each in fields]
+    for name, default, annotation in typed:
+        value = options.get(name, default)
+        if type(default) not in (int, float) or isinstance(value, numbers.Real):
+            continue
+        if value is not None or "None" not in str(annotation):
+            what = "a whole number" if type(default) is int else "a number"
+            raise BadInputError(f"strategy {spec.label!r}: {name}={value!r}: must be {what}")
 
 
 def _factory(spec: StrategySpec) -> Callable[..., SearchMethod]:
@@ -285,9 +308,14 @@ def _action_row(action: tuple[tuple[str, Any], ...], settings: search.cats.CatsC
         raise BadInputError(f"action {given}: give {', '.join(names)} and no more")
     row = tuple(wanted[name] for name in names)
     if row not in settings.actions.rows:
+        columns = zip(names, zip(*settings.actions.rows, strict=True), strict=True)
+        values = "; ".join(
+            f"{name} among {', '.join(f'{value:g}' for value in sorted(set(column)))}"
+            for name, column in columns
+        )
         raise BadInputError(
-            f"action {given} is not in the action table: choose num_extra, num_retain, "
-            "temperature, top_p, top_k among its values, or another table by 'actions'"
+            f"action {given} is not in the action table: choose {values}; or another table by "
+            "'actions'"
         )
     return settings.actions.rows.index(row)
 
@@ -457,10 +485,25 @@ def revisions_of(specs: Sequence[StrategySpec]) -> dict[str, int] | None:
 
 
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
+    where = f"strategy {spec.label!r}: {name}"
+    # A mapping of a recipe is a tuple of pairs by now, and an empty one an empty tuple.
+    pairs = tuple(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
+    ):
+        raise BadInputError(f"{where}={value!r}: must be a mapping, such as {{temperature: 0.5}}")
+    known = [field.name for field in dataclasses.fields(search.Sampling)]
+    for key, given in pairs:
+        if key not in known:
+            raise BadInputError(f"{where}: unknown key {key!r}: {known_names(key, known)}")
+        allowed = numbers.Integral if key == "top_k" else numbers.Real
+        if isinstance(given, bool) or not isinstance(given, allowed):
+            what = "a whole number" if key == "top_k" else "a number"
+            raise BadInputError(f"{where}: {key} must be {what}, got {given!r}")
     try:
-        return search.Sampling(**dict(value))
-    except (TypeError, ValueError) as error:
-        raise BadInputError(f"strategy {spec.label!r}: {name}: {error}") from error
+        return search.Sampling(**dict(pairs))
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from error
 
 
 FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(

@@ -97,6 +97,33 @@ def test_missing_and_broken_options_are_named(entry, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"expansion": "2"}, "strategy 'beam': expansion='2': must be a whole number"),
+        ({"expansion": None}, "strategy 'beam': expansion=None: must be a whole number"),
+        ({"sampling": {"temprature": 0.5}}, "unknown key 'temprature': did you mean 'temperature'"),
+        ({"sampling": 0.5}, "sampling=0.5: must be a mapping, such as {temperature: 0.5}"),
+        ({"sampling": [0.5]}, "sampling=(0.5,): must be a mapping"),
+        ({"sampling": {"temperature": "0.5"}}, "temperature must be a number, got '0.5'"),
+        ({"sampling": {"temperature": True}}, "temperature must be a number, got True"),
+        ({"sampling": {"top_k": 1.5}}, "sampling: top_k must be a whole number, got 1.5"),
+        ({"sampling": {"top_p": 2.0}}, "sampling: top_p must be in (0, 1], got 2.0"),
+        ({"name": "sequential_best_of_n", "stop": "a"}, "stop='a': must be a number"),
+        ({"beam_width": 2.0}, "beam_width=2.0: K must be a whole number, at least 1"),
+        (
+            {"name": "cats_constant", "action": {"num_extra": 7}},
+            "is not in the action table: choose num_extra among 0, 1, 2, 4, 8; num_retain among",
+        ),
+        ({"name": "cats_random", "rounds": "2"}, "rounds='2': must be a whole number"),
+    ],
+)
+def test_a_broken_value_is_named_with_what_it_must_be(entry, message):
+    with pytest.raises(BadInputError, match=re.escape(message)) as caught:
+        build_strategy(parse_strategy({"name": "beam"} | entry))
+    assert "\n" not in str(caught.value)
+
+
 RULE = {"name": "cats_rule", "threshold": 0.5, "sample": {"num_extra": 2}, "config": "tokens"}
 SHIPPED = {"name": "cats", "checkpoint": "cats-tokens", "price": 0.3}
 ASKING = {"prm_threshold": 0.8, "min_prm_weight": 0.4}
