@@ -39,6 +39,7 @@ class Layout:
         id: column of the id, or None. A row without an id gets its number, from 0, as id.
         prefix: text at the beginning of every id, which keeps ids of data sets distinct.
         context: column of a text that is put before the question, or None.
+        answer: column of the gold answer, which stays apart from the other columns.
         keep: function that returns whether a row belongs to the data set.
         check: function that raises `BadRowError` for a row that must not be in the data set.
     """
@@ -48,6 +49,7 @@ class Layout:
     id: str | None = None
     prefix: str = ""
     context: str | None = None
+    answer: str = "answer"
     keep: Callable[[Row], bool] = lambda row: True
     check: Callable[[Row], None] = lambda row: None
 
@@ -90,7 +92,7 @@ def to_question_set(rows: Iterable[tuple[str, Row]], layout: Layout, source: str
         meta[identity] = {
             name: value
             for name, value in row.items()
-            if name not in (layout.id, *layout.question, "answer") and _is_short(value)
+            if name not in (layout.id, *layout.question, layout.answer) and _is_short(value)
         }
     if not questions and where:
         raise BadInputError(

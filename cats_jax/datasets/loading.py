@@ -128,4 +128,6 @@ def _file_layout(spec: QuestionSpec) -> Layout:
                     f"column by the key {option}"
                 )
 
-    return Layout(gold, (spec.question_column,), spec.id_column, check=check)
+    return Layout(
+        gold, (spec.question_column,), spec.id_column, answer=spec.answer_column, check=check
+    )

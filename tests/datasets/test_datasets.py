@@ -380,11 +380,12 @@ def test_a_users_file(tmp_path):
 
 
 def test_a_users_columns(tmp_path):
-    rows = [{"Q": "1+1", "gold": [1, "2"]}, {"Q": "2+2", "gold": 4.0}]
+    rows = [{"Q": "1+1", "gold": [1, "2"]}, {"Q": "2+2", "gold": 4.0, "answer": "a"}]
     path = _jsonl(tmp_path / "q.jsonl", rows)
     spec = QuestionSpec(file=str(path), question_column="Q", answer_column="gold")
     questions = load_questions([spec])
     assert questions.answers == {"0": "1, 2", "1": "4"}
+    assert questions.meta == {"0": {}, "1": {"answer": "a"}}  # no gold answer, and what is none
 
 
 @pytest.mark.parametrize(
