@@ -106,8 +106,8 @@ def parse_json(text: str | bytes, *, any_integer: bool = False, unique_keys: boo
     `unique_keys`, which needs `any_integer`, an object with two equal keys is refused.
 
     Raises:
-        ValueError: it is not JSON, has two equal keys that are refused, has an integer of more than 64 bits (or of thousands of digits),
-            or is nested more than `MAX_DEPTH` deep.
+        ValueError: it is not JSON, has two equal keys that are refused, has an integer of more than
+            64 bits (or of thousands of digits), or is nested more than `MAX_DEPTH` deep.
         RecursionError: it is nested so deeply that it can't be parsed.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")

@@ -119,5 +119,5 @@ def test_a_label_is_a_text_or_a_number(given, label):
 
 @pytest.mark.parametrize("given", [["a"], True, {"a": 1}])
 def test_other_labels_are_refused(given):
-    with pytest.raises(BadInputError, match="strategies: label=.*must be a name"):
+    with pytest.raises(BadInputError, match=r"strategies: label=.*must be a name"):
         parse_strategy({"name": "beam", "label": given})
