@@ -310,12 +310,12 @@ def _action_row(action: tuple[tuple[str, Any], ...], settings: search.cats.CatsC
     if row not in settings.actions.rows:
         columns = zip(names, zip(*settings.actions.rows, strict=True), strict=True)
         values = "; ".join(
-            f"{name} among {', '.join(f'{value:g}' for value in sorted(set(column)))}"
+            f"{name} {', '.join(f'{value:g}' for value in sorted(set(column)))}"
             for name, column in columns
         )
         raise BadInputError(
-            f"action {given} is not in the action table: choose {values}; or another table by "
-            "'actions'"
+            f"action {given} is not in the action table: choose {', '.join(names)} among its "
+            f"values ({values}), or another table by 'actions'"
         )
     return settings.actions.rows.index(row)
 

@@ -113,7 +113,7 @@ def test_missing_and_broken_options_are_named(entry, message):
         ({"beam_width": 2.0}, "beam_width=2.0: K must be a whole number, at least 1"),
         (
             {"name": "cats_constant", "action": {"num_extra": 7}},
-            "is not in the action table: choose num_extra among 0, 1, 2, 4, 8; num_retain among",
+            "top_k among its values (num_extra 0, 1, 2, 4, 8; num_retain 1, 2, 4; ",
         ),
         ({"name": "cats_random", "rounds": "2"}, "rounds='2': must be a whole number"),
     ],
