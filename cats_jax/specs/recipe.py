@@ -206,7 +206,7 @@ def parse_strategy(entry: Any) -> StrategySpec:
             raise BadInputError(f"strategies: key {quoted(key)} must be a text")
     given = {key: value for key, value in entry.items() if key not in ("name", "label")}
     options = {key: _frozen(value) for key, value in _current_options(entry["name"], given).items()}
-    label = "" if entry.get("label") is None else entry["label"]
+    label: Any = "" if entry.get("label") is None else entry["label"]
     if isinstance(label, int | float) and not isinstance(label, bool):
         label = str(label)
     check_path_text(label, "strategies: label")
