@@ -206,8 +206,8 @@ def parse_strategy(entry: Any) -> StrategySpec:
             raise BadInputError(f"strategies: key {quoted(key)} must be a text")
     given = {key: value for key, value in entry.items() if key not in ("name", "label")}
     options = {key: _frozen(value) for key, value in _current_options(entry["name"], given).items()}
-    label: Any = "" if entry.get("label") is None else entry["label"]
-    if isinstance(label, int | float) and not isinstance(label, bool):
+    label = "" if entry.get("label") is None else entry["label"]
+    if type(label) in (int, float):
         label = str(label)
     check_path_text(label, "strategies: label")
     return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
