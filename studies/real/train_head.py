@@ -30,7 +30,7 @@ from safetensors.numpy import load_file, save_file
 
 from studies.real.step_states import BLOCK, by_length, digest, digest_of
 
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Strengths of the penalty, per squared weight of a standardized state."""
 
 FOLDS = 5
