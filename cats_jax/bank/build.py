@@ -28,6 +28,7 @@ from ..models.settle import check_shares, settle
 from ..models.source import (
     ModelSource,
     check_models,
+    check_readable,
     check_scores_steps,
     is_world_policy,
     thought_tokens,
@@ -113,6 +114,7 @@ class PlannedBank:
 def plan_bank(recipe: BankRecipe, models: ModelSource, block_size: int) -> PlannedBank:
     """Read the questions of a recipe and settle its models; arguments as in `collect_bank`."""
     known = load_questions(recipe.questions)
+    check_readable(models, recipe.policy, recipe.questions, known.questions)
     policy, prms = settle(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
     if recipe.allocation.reads_scores:
         check_shares(policy, prms)

@@ -33,8 +33,9 @@ def show_bounds(
     """
     from ..datasets import survey
     from ..evaluation.cells import check_outcome_models, grid
-    from ..evaluation.evaluate import check_readable, cost_bounds, with_stand_ins
+    from ..evaluation.evaluate import cost_bounds, with_stand_ins
     from ..evaluation.runners import largest_work
+    from ..models.source import check_readable
 
     recipe, controllers = with_stand_ins(recipe)
     specs = (recipe.policy, *recipe.prms)
@@ -42,7 +43,7 @@ def show_bounds(
     found, absent, formats = _footprints(specs, models, largest_work(recipe, cells))
     formats += _endpoint(recipe.policy)
     count, notes, here = survey(recipe.questions)
-    check_readable(recipe, models, here)
+    check_readable(models, recipe.policy, recipe.questions, here)
 
     rows = []
     totals = [0, 0, 0, 0]
@@ -67,12 +68,12 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     """Print approximate bounds on what a step bank samples and costs; models may be missing."""
     from ..bank.build import BLOCK_SIZE, largest_work
     from ..bank.cost import bank_cost
-    from ..datasets import count_questions
-    from ..models.source import check_scores_steps
+    from ..datasets import survey
+    from ..models.source import check_readable, check_scores_steps
 
     check_scores_steps(recipe.prms, "a step bank")
-    counted = [count_questions(spec) for spec in recipe.questions]
-    count = sum(number for number, _ in counted)
+    count, notes, here = survey(recipe.questions)
+    check_readable(models, recipe.policy, recipe.questions, here)
     work = largest_work(recipe, min(count, BLOCK_SIZE))
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, work)
@@ -88,7 +89,6 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     together = recipe.allocation.reads_scores
     _show_memory(console, [found] if together else [[model] for model in found])
     _show_settings(console, specs, formats)
-    notes = [note for _, found_notes in counted for note in found_notes]
     absent = [*absent, *_absent_files(recipe.questions)]
     _show_remarks(console, [*notes, *_judges(recipe.prms)], absent)
 

@@ -479,9 +479,30 @@ def _origin(spec: StrategySpec) -> Origin | None:
     return origin_of(folder.name, read_info(folder))
 
 
-def revisions_of(specs: Sequence[StrategySpec]) -> dict[str, int] | None:
-    """Versions of changed rules, for a run's manifest: no run may continue with another rule."""
-    return {spec.name: _REVISIONS[spec.name] for spec in specs if spec.name in _REVISIONS} or None
+def revisions_of(specs: Sequence[StrategySpec], *, replayed: bool = False) -> dict[str, int] | None:
+    """Versions of changed rules, for a run's manifest: no run may continue with another rule.
+
+    Args:
+        specs: strategies of the run.
+        replayed: the run replays a step bank.
+    """
+    found: dict[str, int] = {}
+    for spec in specs:
+        revision = _revision(spec, replayed=replayed)
+        if revision > 1:
+            found[spec.name] = max(revision, found.get(spec.name, 1))
+    return found or None
+
+
+def _revision(spec: StrategySpec, *, replayed: bool) -> int:
+    """The version of a strategy's rule with these options."""
+    options = dict(spec.options)
+    changes = (
+        options.get("resampling") == "residual",
+        spec.name == "sequential_best_of_n" and bool(options.get("abort")),
+        replayed and spec.name in _RETURNING,
+    )
+    return _REVISIONS.get(spec.name, 1) + sum(changes)
 
 
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
@@ -551,16 +572,24 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 
 _REVISIONS: Mapping[str, int] = MappingProxyType(
     {
-        "adaptive_consistency": 2,
-        "early_stopping_consistency": 3,
+        "early_stopping_consistency": 2,
         "global_mcts": 2,
-        "learned_stopping": 2,
         "lookahead": 2,
         "mcts": 3,
-        "particle_filtering": 3,
-        "particle_gibbs": 2,
+        "particle_filtering": 2,
         "proportional_resampling": 2,
-        "sequential_best_of_n": 2,
     }
 )
 """Methods whose rule has changed under the same name -> version of the current rule."""
+
+_RETURNING = frozenset(
+    {
+        "adaptive_consistency",
+        "early_stopping_consistency",
+        "global_mcts",
+        "learned_stopping",
+        "particle_gibbs",
+        "sequential_best_of_n",
+    }
+)
+"""Methods that return to a node, whose draws of a step bank have changed."""

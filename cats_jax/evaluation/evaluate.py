@@ -29,14 +29,12 @@ from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.settle import settle
 from ..models.source import (
-    ModelFolders,
     ModelSource,
-    check_world_question,
+    check_readable,
     described_format,
-    is_world_policy,
     thought_tokens,
 )
-from ..protocols import AnswerGrader, Question
+from ..protocols import AnswerGrader
 from ..runs.folder import PATHS, Run, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec
@@ -181,7 +179,7 @@ def prepare(
     check_outcome_models(cells)
     questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
-    check_readable(recipe, models, questions.questions)
+    check_readable(models, recipe.policy, recipe.questions, questions.questions)
     asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
@@ -265,15 +263,6 @@ def check_grading(questions: Sequence[QuestionSpec]) -> None:
             "answers in LaTeX are graded by math-verify, which is not installed: "
             "pip install 'cats-jax[eval]'"
         )
-
-
-def check_readable(recipe: Recipe, models: ModelSource, questions: Sequence[Question]) -> None:
-    """Raise BadInputError for a question that a policy of the embedded world can't read."""
-    # Another source may have another policy by the same name. The world's questions are readable.
-    of_world = isinstance(models, ModelFolders) and is_world_policy(recipe.policy)
-    if of_world and needs_math(recipe.questions):
-        for question in questions:
-            check_world_question(question.text, recipe.policy, question.id)
 
 
 def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:

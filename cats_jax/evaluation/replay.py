@@ -24,6 +24,7 @@ from learners.episodes import begin
 from search import bank as step_bank
 
 from ..bank.layout import LoadedBank, load_bank
+from ..controllers.strategies import revisions_of
 from ..errors import BadInputError, RunWarning
 from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult, unsolved_note
@@ -353,5 +354,6 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
                     "out, or take another strategy"
                 )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
-    evaluation = dataclasses.replace(evaluation, manifest={**evaluation.manifest, "models": models})
-    return evaluation, ReplayRunner(bank)
+    revisions = revisions_of(recipe.strategies, replayed=True)
+    manifest = {**evaluation.manifest, "models": models, "revisions": revisions}
+    return dataclasses.replace(evaluation, manifest=manifest), ReplayRunner(bank)

@@ -96,7 +96,8 @@ def rescore(
         grader: extracts the answers again, compares them for the vote, and grades the chosen one.
         scorer: the PRM of `change.prm`, loaded.
         fingerprint: name and digests of that PRM, for the manifest.
-        grader_name: name of the grader, for the manifest.
+        grader_name: name of the grader, for the manifest: readers of the new run grade with it.
+            Without a name they grade with the grader of the questions.
         functions: whether strategies that the manifest names as `module:function` are loaded, which
             runs their code.
 

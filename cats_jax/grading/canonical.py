@@ -59,7 +59,7 @@ _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
 # Names and powers of plain text, such as `2pi` and `x**2`.
-_NAME = re.compile(r"(?<![\\a-zA-Z])(pi|infinity|log|ln|sin|cos|tan)(?![a-zA-Z])")
+_NAME = re.compile(r"(?<![\\a-zA-Z])(pi|infinity|log(?!\d)|ln|sin|cos|tan)(?![a-zA-Z])")
 _POWER = re.compile(
     r"(?<=[\w)\]}])(?:\*\*| \*\* )(?:\(([^()]*)\)|(-?\d+(?:\.\d+)?|[a-zA-Z](?![a-zA-Z])))"
 )
@@ -147,7 +147,8 @@ def _one_round(text: str) -> str:
     text = _PERCENT.sub("", text)
     text = _without_unit(text)
     text = _TEXT.sub(lambda match: match[1], text)
-    text = _NAME.sub(_command, text)
+    # Words have no case, and so have names in them.
+    text = _NAME.sub(_command, text.lower() if _WORD.fullmatch(text) else text)
     if not text.startswith("**"):  # emphasis
         text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
     text = _SHORT_FRACTION.sub(_braced_fraction, text)

@@ -45,7 +45,7 @@ def structure(text: str, *, separators: bool = True) -> Structure:
     if text.startswith("{") and text.endswith("}") and _encloses(text, 0):
         inside = _split(text[1:-1])
         is_number = separators and plain_number(text[1:-1]) is not None
-        if len(inside) > 1 and not is_number:
+        if len(inside) > 1 and any(inside) and not is_number:
             return _list(inside)
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 0):
         inside = _split(text[1:-1])

@@ -32,7 +32,7 @@ from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.hub import fetch_models
 from ..models.settle import check_shares, settle
-from ..models.source import ModelSource
+from ..models.source import ModelSource, check_readable
 from ..protocols import AnswerGrader
 from ..specs.calibrations import CalibrationValues, calibration_of
 from ..specs.recipe import Recipe, load_recipe, without_memory
@@ -93,6 +93,7 @@ def train_online(
         check_log_probs("the controller", strategy, calibration, recipe.policy)
     check_grading(recipe.questions)
     questions = load_questions(recipe.questions)
+    check_readable(models, recipe.policy, recipe.questions, questions.questions)
     fetch_models((recipe.policy, *recipe.prms))
     policy, specs = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
     recipe = dataclasses.replace(recipe, policy=policy, prms=specs)

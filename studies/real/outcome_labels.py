@@ -6,7 +6,7 @@ STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them, with t
 `steps` and `labels`. All steps of a path have one label, 1 if its answer is right and 0 if not: the
 outcome supervision of Lightman et al. 2023 (arXiv:2305.20050). So a right step before an error is
 labelled wrong, too. A path that was cut has no answer; its whole steps are labelled wrong. A path
-that several rows of the run share is written once.
+that the search dropped before its end is left out. A path that several rows share is written once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ def labelled_paths(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     with MathGrader() as grader:
         for row in run.rows:
             tree = run.tree(row)
-            answers = {path.nodes[-1]: path.answer for path in tree.paths}
-            for leaf in whole_leaves(tree):
-                steps, answer = steps_to(tree, leaf), answers.get(leaf)
+            for leaf in ends(tree):
+                steps, answer = steps_to(tree, leaf), tree.candidates[leaf - 1].answer
                 if (path := (tree.question.text, *steps)) in written:
                     continue
                 written.add(path)
@@ -44,11 +43,12 @@ def labelled_paths(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
                 yield {"question": tree.question.text, "steps": list(steps), "labels": labels}
 
 
-def whole_leaves(tree: SearchResult) -> list[int]:
-    """Ids of the last whole steps of all paths: valid candidates without a valid child."""
+def ends(tree: SearchResult) -> list[int]:
+    """Ids of the last whole steps of finished paths, and of paths that were cut in the next one."""
     whole = [candidate for candidate in tree.candidates if candidate.invalid is None]
     parents = {candidate.parent for candidate in whole}
-    return [candidate.id for candidate in whole if candidate.id not in parents]
+    cut = {each.parent for each in tree.candidates if each.invalid is not None} - parents
+    return [candidate.id for candidate in whole if candidate.done or candidate.id in cut]
 
 
 def steps_to(tree: SearchResult, node: int) -> tuple[str, ...]:

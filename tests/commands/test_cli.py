@@ -448,6 +448,20 @@ def test_questions_that_the_policy_cannot_read_are_refused(capsys, recipe, tmp_p
 
 @pytest.mark.usefixtures("no_models")
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_bank_of_questions_that_the_policy_cannot_read_is_refused(capsys, tmp_path, more):
+    (tmp_path / "q.jsonl").write_text('{"id": "b", "question": "Wieviel?", "answer": 12}\n')
+    bank = tmp_path / "bank.yaml"
+    bank.write_text(
+        f"policy: {{path: weak}}\nprms: [exact]\nquestions: {{file: {tmp_path}/q.jsonl}}\n"
+        "sampling: [{temperature: 1.0, root_draws: 4}]\n"
+    )
+    output = () if more else ("--output", str(tmp_path / "run"))
+    line = _refused(capsys, "bank", str(bank), *output, *more)
+    assert "question 'b', 'Wieviel?', is not a question of the embedded world" in line
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_two_files_without_ids_are_refused_with_a_way_out(capsys, recipe, tmp_path, more):
     (tmp_path / "more.jsonl").write_text('{"question": "4+5=?", "answer": 9}\n')
     two = f"questions: [{{file: QUESTIONS}}, {{file: {tmp_path}/more.jsonl}}]"

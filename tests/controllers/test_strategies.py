@@ -11,7 +11,7 @@ from untrained import untrained
 import learners
 import search
 from cats_jax.controllers import checkpoint
-from cats_jax.controllers.strategies import _cats_config, build_strategy
+from cats_jax.controllers.strategies import _cats_config, build_strategy, revisions_of
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.cells import grid
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
@@ -180,3 +180,22 @@ def test_a_rule_on_a_feature_that_is_always_0_is_refused(config, feature, having
         return
     with pytest.raises(BadInputError, match=f"sets this feature to 0: take config: {having}, or"):
         build_strategy(spec)
+
+
+@pytest.mark.parametrize(
+    ("entries", "replayed", "expected"),
+    [
+        (["beam", "sequential_best_of_n", "particle_gibbs"], False, None),
+        (["lookahead", "early_stopping_consistency"], False,
+         {"lookahead": 2, "early_stopping_consistency": 2}),
+        (["sequential_best_of_n", "early_stopping_consistency", "beam"], True,
+         {"sequential_best_of_n": 2, "early_stopping_consistency": 3}),
+        ([{"name": "sequential_best_of_n", "abort": 0.1}, "sequential_best_of_n"], False,
+         {"sequential_best_of_n": 2}),
+        ([{"name": "particle_filtering", "resampling": "residual"}], False,
+         {"particle_filtering": 3}),
+    ],
+)  # fmt: skip
+def test_a_revision_is_of_the_rule_that_a_run_uses(entries, replayed, expected):
+    """What a run did before a change that does not concern it can be continued."""
+    assert revisions_of([*map(parse_strategy, entries)], replayed=replayed) == expected

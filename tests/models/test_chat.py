@@ -126,8 +126,10 @@ def test_an_endpoint_that_fails_at_n_is_asked_for_single_samples(connect):
         assert f"takes {server.prompt_tokens + server.completion_tokens} tokens" in policy.found
         policy.generate_answers([request()], 8)
     assert all("n" not in body for body in server.bodies[4:])
-    with serving(None, (503, _SOON, b""), None, None) as server:
+    # An overloaded server, which may be so several times.
+    with serving(None, *[(503, _SOON, b"")] * 2, None) as server:
         assert "request of its own" not in connect(server).found
+        assert [body.get("n", 1) for body in server.bodies] == [1, 2, 2, 2]
     stays = [(500, {}, b"")] * 99
     with serving(None, *stays) as server, pytest.raises(RunStoppedError, match="status 500"):
         connect(server, patience=0.1)

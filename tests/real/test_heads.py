@@ -225,8 +225,9 @@ def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path):
 
 
 def sampled(*, scored=False):
-    """A tree with the answers 4, 5 and none, and a path that was cut in its second step."""
-    steps = [("2+2", 0), ("it is 4", 1), ("2+3", 0), ("it is 5", 3), ("?", 0), ("2-2", 0), ("", 6)]
+    """Answers 4, 5 and none, a path that was cut in its second step, and one that was dropped."""
+    steps = [("2+2", 0), ("it is 4", 1), ("2+3", 0), ("it is 5", 3), ("?", 0), ("2-2", 0), ("", 6),
+             ("2*2", 0)]  # fmt: skip
     candidates = [
         Candidate(id=i + 1, parent=parent, step=int(parent > 0), phase=0, pool_row=i, text=text,
                   token_ids=(), num_tokens=1, log_prob=None, done=i in (1, 3, 4),

@@ -329,3 +329,7 @@ def test_with_a_verification_at_every_step_it_is_beam_search():
 def test_settings_that_make_no_sense(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_count_may_be_a_number_of_numpy():
+    check_count("expansion", np.int64(2), 1)

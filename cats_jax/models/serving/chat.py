@@ -44,8 +44,8 @@ _TELL_STOP = {"include_stop_str_in_output": True, "no_stop_trim": True}
 _NO_CHOICES = (400, 422)
 """Statuses by which endpoints refuse a parameter, such as n."""
 
-_FAULTS = range(500, 600)
-"""Statuses of an endpoint that fails; some fail at every request with `n`."""
+_FAULTS = (500, 501)
+"""Statuses of endpoints that fail at a parameter, such as n. Others mean an overloaded server."""
 
 _OF_QUESTION = (*_NO_CHOICES, 413)
 """Statuses by which endpoints refuse one question, such as one that is too long."""
@@ -124,8 +124,8 @@ class ChatPolicy:
         alone = "" if self._honours_n else "; each sample is a request of its own"
         tokens = sum(reply.prompt + reply.completion for reply in self._probes)
         self.found = (
-            f"policy {self.name!r} at {endpoint.url}: whole answers {steps}{alone}; each start "
-            f"takes {tokens} tokens for tests, which no ledger counts"
+            f"policy {self.name!r} at {endpoint.url}: whole answers {steps}{alone}; a start "
+            f"without kept replies takes {tokens} tokens for tests, which no ledger counts"
         )
 
     def check_question(self, question: Question) -> None:
