@@ -68,9 +68,9 @@ def one_path(num_candidates: Any) -> Any:
 
 def check_count(name: str, value: Any, least: int) -> None:
     """Raise ValueError unless `value` is an integer from `least` to the largest i32."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    if value >= 1 << 31:
+    if int(value) >= 1 << 31:
         raise ValueError(f"{name} must be below 2**31, got {value!r:.40}")
 
 
