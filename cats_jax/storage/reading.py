@@ -7,7 +7,6 @@ inflates with `inflated_lines`.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 import pathlib
@@ -99,22 +98,21 @@ def read_json(path: pathlib.Path) -> Any:
     return parse_json(read_text(path))
 
 
-def parse_json(text: str | bytes, *, any_integer: bool = False, unique_keys: bool = False) -> Any:
+def parse_json(text: str | bytes, *, any_integer: bool = False) -> Any:
     """A JSON value whose integers and depth are bounded.
 
-    With `any_integer`, integers of more than 64 bits are read, as ids and answers may be. With
-    `unique_keys`, which needs `any_integer`, an object with two equal keys is refused.
+    With `any_integer`, integers of more than 64 bits are read, as ids and answers may be.
 
     Raises:
-        ValueError: it is not JSON, has two equal keys that are refused, has an integer of more than
-            64 bits (or of thousands of digits), or is nested more than `MAX_DEPTH` deep.
+        ValueError: it is not JSON, has an integer of more than 64 bits (or of thousands of digits),
+            or is nested more than `MAX_DEPTH` deep.
         RecursionError: it is nested so deeply that it can't be parsed.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     text = data.decode("utf-8-sig") if isinstance(text, bytes) else text
     # Most lines need neither check, and checks take time: a page reads many trees line by line.
     exact = not any_integer and _LONG in data.translate(_ZEROS)
-    value = (_EXACT if exact else _UNIQUE if unique_keys else _PLAIN).decode(text)
+    value = (_EXACT if exact else _PLAIN).decode(text)
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _check_depth(value)
     return value
@@ -132,20 +130,10 @@ def parse_integer(digits: str) -> int:
     return value
 
 
-def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = collections.Counter(key for key, _ in pairs)
-        twice = next(key for key, times in keys.items() if times > 1)
-        raise ValueError(f"key {twice[:60]!r} occurs twice")
-    return found
-
-
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19
 _PLAIN = json.JSONDecoder()
 _EXACT = json.JSONDecoder(parse_int=parse_integer)
-_UNIQUE = json.JSONDecoder(object_pairs_hook=_with_unique_keys)
 
 
 def _check_depth(value: Any) -> None:

@@ -57,7 +57,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     if "\0" in text:  # without a byte order mark, UTF-16 of plain letters is valid UTF-8
         raise BadInputError(f"{where}: {_other_encoding(line, text.index(chr(0)))}")
     try:
-        row = parse_json(text, any_integer=True, unique_keys=True)
+        row = parse_json(text, any_integer=True)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at column {error.colno}"
         if text.strip() in ("[", "{"):
