@@ -24,11 +24,11 @@ from ..errors import BadInputError
 from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.footprint import Work
+from ..models.readable import check_readable
 from ..models.settle import check_shares, settle
 from ..models.source import (
     ModelSource,
     check_models,
-    check_readable,
     check_scores_steps,
     is_world_policy,
     thought_tokens,

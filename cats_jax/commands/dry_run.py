@@ -35,7 +35,7 @@ def show_bounds(
     from ..evaluation.cells import check_outcome_models, grid
     from ..evaluation.evaluate import cost_bounds, with_stand_ins
     from ..evaluation.runners import largest_work
-    from ..models.source import check_readable
+    from ..models.readable import check_readable
 
     recipe, controllers = with_stand_ins(recipe)
     specs = (recipe.policy, *recipe.prms)
@@ -69,7 +69,8 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     from ..bank.build import BLOCK_SIZE, largest_work
     from ..bank.cost import bank_cost
     from ..datasets import survey
-    from ..models.source import check_readable, check_scores_steps
+    from ..models.readable import check_readable
+    from ..models.source import check_scores_steps
 
     check_scores_steps(recipe.prms, "a step bank")
     count, notes, here = survey(recipe.questions)

@@ -27,10 +27,10 @@ from ..errors import BadInputError
 from ..grading.graders import default_grader, needs_math
 from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
+from ..models.readable import check_readable
 from ..models.settle import settle
 from ..models.source import (
     ModelSource,
-    check_readable,
     described_format,
     thought_tokens,
 )

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import world
 from ..errors import BadInputError, misspelt
-from ..grading.graders import needs_math
-from ..protocols import Question, StepGenerator, StepScorer
+from ..protocols import StepGenerator, StepScorer
 from ..specs.functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name, load_function
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
-from ..specs.recipe import QuestionSpec
 from .adapter import Adapter
 from .backend import choose_backend
 from .chat_judge import chat_judge_format
@@ -507,23 +505,6 @@ def check_format_name(spec: PolicySpec | PrmSpec) -> None:
 def is_world_policy(spec: PolicySpec) -> bool:
     """Whether a policy is one of the embedded world's, which read only its questions."""
     return spec.path in world.POLICY_NAMES
-
-
-def check_readable(
-    models: ModelSource,
-    policy: PolicySpec,
-    specs: Iterable[QuestionSpec],
-    questions: Iterable[Question],
-) -> None:
-    """Check questions for a policy of the embedded world; `specs` are those of their sets.
-
-    Raises:
-        BadInputError: the policy is one of these, and can't read a question.
-    """
-    # Another source may have another policy by the same name. The world's questions are readable.
-    if isinstance(models, ModelFolders) and is_world_policy(policy) and needs_math(specs):
-        for question in questions:
-            check_world_question(question.text, policy, question.id)
 
 
 def check_world_question(text: str, spec: PolicySpec, identity: str = "") -> None:

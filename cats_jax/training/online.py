@@ -31,8 +31,9 @@ from ..evaluation.evaluate import check_grading
 from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.hub import fetch_models
+from ..models.readable import check_readable
 from ..models.settle import check_shares, settle
-from ..models.source import ModelSource, check_readable
+from ..models.source import ModelSource
 from ..protocols import AnswerGrader
 from ..specs.calibrations import CalibrationValues, calibration_of
 from ..specs.recipe import Recipe, load_recipe, without_memory
