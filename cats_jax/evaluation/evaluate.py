@@ -29,11 +29,7 @@ from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.readable import check_readable
 from ..models.settle import settle
-from ..models.source import (
-    ModelSource,
-    described_format,
-    thought_tokens,
-)
+from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerGrader
 from ..runs.folder import PATHS, Run, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name

@@ -13,7 +13,6 @@ folder of a head's run is RUN-NAME, where NAME is the name of the head's file.
 from __future__ import annotations
 
 import argparse
-import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -78,7 +77,12 @@ class HeadOnStates:
         scores, usage = list[float | None](), list[TokenUsage]()
         for question, path in zip(questions, paths, strict=True):
             steps = [step.text for step in path]
-            state = self._states[question.text, *steps]
+            state = self._states.get((question.text, *steps))
+            if state is None:
+                raise SystemExit(
+                    f"the kept states have no step {steps[-1][:60]!r} of question {question.id!r}: "
+                    "make the file of steps from this run by outcome_labels, then run step_states"
+                )
             scores.append(float(scipy.special.expit(state @ self._weight + self._bias)))
             usage.append(self._usage(self._encoder.chunks(question.text, steps)))
         return Scoring(scores, usage, 0.0)
@@ -95,7 +99,7 @@ class HeadOnStates:
             if prefix not in self._read:
                 self._read.add(prefix)
                 computed += len(prefix[-1])
-        return TokenUsage(computed, sum(map(len, itertools.chain(chunks))) - computed)
+        return TokenUsage(computed, sum(map(len, chunks)) - computed)
 
 
 def main() -> None:
