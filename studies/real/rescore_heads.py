@@ -31,7 +31,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Path, Question, Scoring, TokenUsage
 from cats_jax.specs.recipe import PrmSpec
 
-from .step_states import by_length, make_encoder
+from .step_states import SOURCE, by_length, digests_of, make_encoder, source_digest
 from .train_head import load_steps
 
 StatesOfPaths = Mapping[tuple[str, ...], np.ndarray]
@@ -114,6 +114,14 @@ def main() -> None:
     options = parser.parse_args()
     run = cats_jax.load_run(options.run).stored
     states = states_of_paths(options.states, options.steps)
+    sources = {
+        digests_of(block).get(SOURCE)
+        for block in options.states.glob(f"{options.steps.stem}-*.safetensors")
+    }
+    if sources != {source_digest(options.model, options.format)}:
+        raise SystemExit(
+            f"{str(options.states)!r} has states of another model or format: run step_states again"
+        )
     encoder = make_encoder(options.format, load_tokenizer(options.model))
     grader_name = recorded_grader(run.manifest["config"])
     models = ModelFolders()

@@ -4,7 +4,8 @@
 
 STEPS.jsonl is a file of labelled steps as `cats-jax quality` reads them. FORMAT.yaml says how the
 PRM reads a solution. The folder STATES gets a file for each block of solutions. An interrupted run
-resumes: only blocks that are missing, or that are of other solutions, are computed.
+resumes: only blocks that are missing, or that are of other solutions, another model or another
+format, are computed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from transformers import AutoModel
 
+from cats_jax.models.digests import weight_digests
 from cats_jax.models.huggingface.tokenizer import load_tokenizer
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.family import load_format
@@ -32,8 +34,8 @@ from cats_jax.scoring.labelled import LabelledSteps, read_labelled
 BLOCK = 16
 """Solutions in a file and in a forward pass, of similar lengths: all are sorted by length."""
 
-DIGEST = "solutions"
-"""Key of a block's digest in the metadata of its file."""
+DIGEST, SOURCE = "solutions", "model and format"
+"""Keys of digests in the metadata of a block's file: of its solutions, and see `source_digest`."""
 
 _NO_READ_OUT = {"read_out": {"positive": "+", "negative": "-"}}  # a head replaces it
 
@@ -89,12 +91,18 @@ def digest(block: Sequence[LabelledSteps]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def digest_of(file: pathlib.Path) -> str | None:
-    """The digest of the block that a file was computed from; None if there is no file."""
+def source_digest(model: pathlib.Path, prm_format: pathlib.Path) -> str:
+    """SHA-256 of what states depend on beside the solutions: a model's files, and the format."""
+    parts = [weight_digests(model), prm_format.read_text(encoding="utf-8")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def digests_of(file: pathlib.Path) -> dict[str, str]:
+    """The digests `DIGEST` and `SOURCE` of a block's file; empty if there is no file."""
     if not file.is_file():
-        return None
+        return {}
     with safe_open(file, "numpy") as opened:
-        return (opened.metadata() or {}).get(DIGEST)
+        return opened.metadata() or {}
 
 
 def question_number(text: str) -> int:
@@ -117,18 +125,20 @@ def main() -> None:
         lambda: AutoModel.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval()
     )
     options.states.mkdir(parents=True, exist_ok=True)
+    source = source_digest(options.model, options.format)
     for file in options.steps:
         solutions = by_length(file)
         starts = range(0, len(solutions), BLOCK)
         for start in starts:
             block = solutions[start : start + BLOCK]
             target = options.states / f"{file.stem}-{start:06d}.safetensors"
-            if digest_of(target) == digest(block):
+            wanted = {DIGEST: digest(block), SOURCE: source}
+            if digests_of(target) == wanted:
                 continue
             arrays = step_states(backbone(), encoder, block)
             arrays["path"] += start
             unfinished = target.with_suffix(".part")
-            save_file(arrays, unfinished, {DIGEST: digest(block)})
+            save_file(arrays, unfinished, wanted)
             unfinished.replace(target)
             print(f"{target.name}: {start // BLOCK + 1} of {len(starts)} blocks", flush=True)
 

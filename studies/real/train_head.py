@@ -28,7 +28,7 @@ import scipy.special
 import scipy.stats
 from safetensors.numpy import load_file, save_file
 
-from studies.real.step_states import BLOCK, by_length, digest, digest_of
+from studies.real.step_states import BLOCK, DIGEST, SOURCE, by_length, digest, digests_of
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Strengths of the penalty, per squared weight of a standardized state."""
@@ -57,9 +57,11 @@ def load_steps(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Steps:
     """The steps of the blocks that `step_states` made of files.
 
     Raises:
-        SystemExit: a block is missing, or is of other solutions.
+        SystemExit: a block is missing or of other solutions, or blocks are of several models or
+            formats.
     """
     blocks, before = [], 0
+    sources = set[str | None]()
     for file in files:
         solutions = by_length(file)
         number = len(solutions)
@@ -67,13 +69,19 @@ def load_steps(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Steps:
             block = folder / f"{file.stem}-{start:06d}.safetensors"
             if not block.is_file():
                 raise SystemExit(f"{str(block)!r} is missing: run step_states on {file} again")
-            if digest_of(block) != digest(solutions[start : start + BLOCK]):
+            known = digests_of(block)
+            sources.add(known.get(SOURCE))
+            if known.get(DIGEST) != digest(solutions[start : start + BLOCK]):
                 raise SystemExit(
                     f"{str(block)!r} is of other solutions: run step_states on {file} again"
                 )
             found = load_file(block)
             blocks.append({**found, "path": found["path"] + before})
         before += number
+    if len(sources) > 1:
+        raise SystemExit(
+            f"{str(folder)!r} has states of several models or formats: run step_states on each file"
+        )
     joined = {name: np.concatenate([each[name] for each in blocks]) for name in blocks[0]}
     return Steps(
         joined["states"].astype(np.float64),

@@ -95,7 +95,7 @@ def test_a_block_is_computed_again_only_for_other_solutions(base, rows, tmp_path
     arrays = load_file(file)
     assert arrays["states"].shape == (5, 64)
     save_file(arrays | {"states": arrays["states"] * 0}, file,
-              {step_states.DIGEST: step_states.digest_of(file)})  # fmt: skip
+              step_states.digests_of(file))  # fmt: skip
     run_script(step_states, *arguments)
     assert not load_file(file)["states"].any()
     rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[::-1]))
@@ -104,6 +104,11 @@ def test_a_block_is_computed_again_only_for_other_solutions(base, rows, tmp_path
         train_head.load_steps(states, [rows])
     run_script(step_states, *arguments)
     assert load_file(file)["states"].any()
+    before = step_states.digests_of(file)
+    other = tmp_path / "format.yaml"
+    other.write_text(FORMAT.read_text() + "# another format\n")
+    run_script(step_states, *[other if each == FORMAT else each for each in arguments])
+    assert step_states.digests_of(file) != before
     assert len(train_head.load_steps(states, [rows]).labels) == 5
     with pytest.raises(SystemExit, match=r"is missing: run step_states on .*other\.jsonl again"):
         train_head.load_steps(states, [rows.rename(tmp_path / "other.jsonl")])
