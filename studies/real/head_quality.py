@@ -20,16 +20,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from safetensors.numpy import load_file
 
 from cats_jax.scoring.labelled import LabelledSteps
+from search.aggregations import AGGREGATIONS
 
 from .step_states import by_length
 from .train_head import load_steps
-
-AGGREGATIONS = {"min": np.min, "last": lambda scores: scores[-1], "mean": np.mean}
 
 Scored = Mapping[tuple[str, ...], np.ndarray]
 """Scores f64[steps] of a path, by its question and its steps."""
@@ -57,17 +57,21 @@ def path_rows(
     paths: Sequence[LabelledSteps], heads: Mapping[str, Scored], path_score: str
 ) -> list[dict[str, Any]]:
     """A row for each path, with the path score by each head."""
+    lengths = jnp.array([len(path.steps) for path in paths])
+    values = {}
+    for name, scored in heads.items():
+        padded = np.zeros((len(paths), int(lengths.max())), np.float32)
+        for row, path in zip(padded, paths, strict=True):
+            row[: len(path.steps)] = scored[key(path)]
+        values[name] = np.asarray(AGGREGATIONS[path_score].value(jnp.asarray(padded), lengths))
     return [
         {
             "question": path.question,
             "steps": ["\n\n".join(path.steps)],
             "labels": [path.labels[0]],
-            "scores": {
-                name: [float(AGGREGATIONS[path_score](scored[key(path)]))]
-                for name, scored in heads.items()
-            },
+            "scores": {name: [round(float(each[i]), 7)] for name, each in values.items()},
         }
-        for path in paths
+        for i, path in enumerate(paths)
     ]
 
 
