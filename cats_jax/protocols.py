@@ -270,6 +270,11 @@ class Scoring:
         return scores
 
 
+def seconds_of(made: Generation | AnswerGeneration | Scoring) -> list[float]:
+    """The seconds of each request or path of a call, as reported or divided by tokens."""
+    return made.seconds or shared_seconds(made.usage, made.inside_seconds)
+
+
 class ModelFacts(NamedTuple):
     """What a policy or a PRM may say of itself by attributes with these names; see `facts_of`.
 

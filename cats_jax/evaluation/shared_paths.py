@@ -30,6 +30,7 @@ from ..protocols import (
     StepRequest,
     StepScorer,
     TokenUsage,
+    seconds_of,
     shared_seconds,
     total_usage,
 )
@@ -208,7 +209,7 @@ class RememberingGenerator(GeneratorProxy[StepGenerator]):
         if new:
             fresh = generate(self._model, [requests[i] for i in new])
             inside = fresh.inside_seconds
-            seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
+            seconds = seconds_of(fresh)
             for place, i in enumerate(new):
                 totals[i] = fresh.usage[place], seconds[place]
                 answers[i] = self._remember(requests[i], fresh, place, seconds[place])
@@ -268,7 +269,7 @@ class RememberingScorer(ScorerProxy[StepScorer]):
         if new:
             fresh = score(self._model, [questions[i] for i in new], [paths[i] for i in new])
             inside = fresh.inside_seconds
-            seconds = fresh.seconds or shared_seconds(fresh.usage, inside)
+            seconds = seconds_of(fresh)
             found = map(Scored, fresh.scores, fresh.usage, seconds)
             answers = dict(zip(new, found, strict=True))
             for i, answer in answers.items():

@@ -13,7 +13,7 @@ from ..protocols import (
     StepScorer,
     TokenUsage,
     facts_of,
-    shared_seconds,
+    seconds_of,
 )
 from .ledger import Ledger
 from .new_candidates import NewCandidate
@@ -26,7 +26,7 @@ def charge_generation(
     requests: Sequence[PendingRequest], generation: Generation, num_parameters: int
 ) -> None:
     """Charge questions for a call of the policy; a copy counts as a candidate and costs nothing."""
-    costs = zip(generation.usage, _seconds(generation), strict=True)
+    costs = zip(generation.usage, seconds_of(generation), strict=True)
     called: set[Slot] = set()
     for asked in requests:
         ledger = asked.slot.tree.ledger
@@ -85,19 +85,13 @@ def charge_scoring(scored: Sequence[NewCandidate], scoring: Scoring, num_paramet
     """Charge questions for a call of the PRM."""
     called: set[Slot] = set()
     for new, value, usage, seconds in zip(
-        scored, scoring.scores, scoring.usage, _seconds(scoring), strict=True
+        scored, scoring.scores, scoring.usage, seconds_of(scoring), strict=True
     ):
         ledger = new.slot.tree.ledger
         ledger.prm_refused += value is None
         _charge_prm(ledger, usage, seconds, num_parameters)
         ledger.prm_calls += new.slot not in called
         called.add(new.slot)
-
-
-def _seconds(returned: Generation | Scoring) -> Sequence[float]:
-    if returned.seconds is None:
-        return shared_seconds(returned.usage, returned.inside_seconds)
-    return returned.seconds
 
 
 class Accounts:

@@ -46,6 +46,37 @@ def generate(policy: StepGenerator, requests: Sequence[StepRequest]) -> Generati
     return made
 
 
+def whole_replies(
+    writer: StepGenerator,
+    prompts: Sequence[Question],
+    seeds: Sequence[tuple[int, ...]],
+    temperature: float,
+) -> Generation:
+    """Whole replies to prompts, one for each seed; the model keeps nothing of them afterwards.
+
+    Raises:
+        BadInputError, GeneratorContractError: as `generate` does.
+    """
+    requests = [
+        StepRequest(prompt, (), own, float(temperature), top_p=1.0, top_k=0, to_end=True)
+        for prompt, own in zip(prompts, seeds, strict=True)
+    ]
+    try:
+        return generate(writer, requests)
+    finally:
+        for prompt in prompts:
+            writer.keep_only(prompt, ())
+
+
+def can_read(policy: StepGenerator, prompt: Question) -> bool:
+    """Whether a prompt fits the context of a policy."""
+    try:
+        policy.check_question(prompt)
+    except BadInputError:
+        return False
+    return True
+
+
 def generate_answers(
     policy: AnswerGenerator, requests: Sequence[StepRequest], max_depth: int
 ) -> AnswerGeneration:

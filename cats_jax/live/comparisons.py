@@ -24,16 +24,15 @@ from ..grading.thinking import answer_text, without_thinking
 from ..protocols import (
     Question,
     StepGenerator,
-    StepRequest,
     StepSample,
     StepScorer,
     TokenUsage,
     facts_of,
-    shared_seconds,
+    seconds_of,
 )
 from ..specs.comparing import MOST_ANSWERS, ComparisonPrompt
 from .accounting import charge_comparison
-from .calls import executor_for, generate
+from .calls import can_read, executor_for, whole_replies
 from .comparison_rules import Match, Rounds, rounds_of
 from .jobs import Limits
 from .ledger import Ledger
@@ -126,7 +125,7 @@ class Judge:
         started = time.perf_counter()
         with self._lock:
             known = {each.id: self._known[each.id] for each in asked if each.id in self._known}
-        new = [each for each in asked if each.id not in known and self._fits(each)]
+        new = [each for each in asked if each.id not in known and can_read(self.writer, each)]
         made, inside = self._ask(new) if new else ({}, 0.0)
         found = known | made
         with self._lock:
@@ -139,38 +138,15 @@ class Judge:
 
     def _ask(self, asked: Sequence[Question]) -> tuple[dict[str, Reply], float]:
         """Replies to prompts that fit, and the seconds inside the model."""
-        requests = [
-            StepRequest(
-                question=each,
-                path=(),
-                seeds=(stable_seed("comparison", each.id),),
-                temperature=float(self.comparison.temperature),
-                top_p=1.0,
-                top_k=0,
-                to_end=True,
-            )
-            for each in asked
-        ]
-        try:
-            made = generate(self.writer, requests)
-        finally:
-            for each in asked:
-                self.writer.keep_only(each, ())
-        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
+        seeds = [(stable_seed("comparison", each.id),) for each in asked]
+        made = whole_replies(self.writer, asked, seeds, self.comparison.temperature)
         replies = {
             each.id: Reply(self.prompt.read(_said(sample), MOST_ANSWERS), usage, spent)
             for each, (sample,), usage, spent in zip(
-                asked, made.samples, made.usage, seconds, strict=True
+                asked, made.samples, made.usage, seconds_of(made), strict=True
             )
         }
         return replies, made.inside_seconds
-
-    def _fits(self, asked: Question) -> bool:
-        try:
-            self.writer.check_question(asked)
-        except BadInputError:
-            return False
-        return True
 
 
 def writer_of(

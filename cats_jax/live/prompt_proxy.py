@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ..errors import BadInputError
 from ..protocols import (
     Generation,
     Question,
@@ -15,9 +14,9 @@ from ..protocols import (
     StepRequest,
     StepSample,
     TokenUsage,
-    shared_seconds,
+    seconds_of,
 )
-from .calls import generate
+from .calls import can_read, generate
 from .proxies import GeneratorProxy
 
 
@@ -43,7 +42,7 @@ class PromptProxy(GeneratorProxy[StepGenerator]):
         fits = [
             i
             for i, request in enumerate(requests)
-            if request.question in known or self.fits(request.question)
+            if request.question in known or can_read(self._model, request.question)
         ]
         asked = [requests[i] for i in fits]
         try:
@@ -52,21 +51,13 @@ class PromptProxy(GeneratorProxy[StepGenerator]):
             for question in dict.fromkeys(request.question for request in asked):
                 if question not in known:
                     self._model.keep_only(question, ())
-        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
-        found = dict(zip(fits, map(Made, made.samples, made.usage, seconds), strict=True))
+        parts = map(Made, made.samples, made.usage, seconds_of(made))
+        found = dict(zip(fits, parts, strict=True))
         cut = StepSample(Step("", ()), "context", 0.0)
         return [
             found.get(i) or Made([cut] * len(request.seeds), TokenUsage(), 0.0)
             for i, request in enumerate(requests)
         ], made.inside_seconds
-
-    def fits(self, question: Question) -> bool:
-        """Whether the policy can read a prompt."""
-        try:
-            self._model.check_question(question)
-        except BadInputError:
-            return False
-        return True
 
 
 def as_question(question: Question, text: str) -> Question:

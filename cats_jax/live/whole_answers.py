@@ -31,7 +31,7 @@ from ..protocols import (
     StepScorer,
     TokenUsage,
     facts_of,
-    shared_seconds,
+    seconds_of,
     total_usage,
 )
 from .calls import generate, generate_answers, score_answers
@@ -283,8 +283,7 @@ def _parts(
 ) -> Iterator[_Part]:
     """The parts of a call of the policy."""
     each = made.sample_usage or [None] * len(samples)
-    seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
-    return map(_Part, samples, made.usage, each, seconds)
+    return map(_Part, samples, made.usage, each, seconds_of(made))
 
 
 def _key(path: Path) -> tuple[tuple[int, ...], ...]:

@@ -22,17 +22,16 @@ from ..errors import (
     RunWarning,
     ScorerContractError,
 )
-from ..live.calls import generate
+from ..live.calls import can_read, whole_replies
 from ..live.seeds import stable_seed
 from ..protocols import (
     Path,
     Question,
     Scoring,
     StepGenerator,
-    StepRequest,
     StepSample,
     TokenUsage,
-    shared_seconds,
+    seconds_of,
 )
 from .prm.answer_steps import AnswerStepScorer
 from .prm.format import PRMFormat
@@ -128,7 +127,7 @@ class JudgeScorer(AnswerStepScorer):
     def _count_tokens(self, question: Question, path: Path) -> int:
         check_steps(question, path, self.name)
         asked = self._asked(question, path)
-        if not self._fits(asked):
+        if not can_read(self._writer, asked):
             reason = "the context has no room for the path"
             broken(question, len(path) - 1, reason, self.name, PathTooLongError)
         return len(asked.text.encode())
@@ -140,7 +139,7 @@ class JudgeScorer(AnswerStepScorer):
             asked.append(self._asked(question, path))
         distinct = {each.id: each for each in asked}
         new = [each for each in distinct.values() if each.id not in self._known]
-        judged = self._write([each for each in new if self._fits(each)])
+        judged = self._write([each for each in new if can_read(self._writer, each)])
         # Remembered scores are copied here, because `_remember` may drop them.
         judged |= {key: self._known[key] for key in distinct if key in self._known}
         inside = sum(judged[each.id].seconds for each in new if each.id in judged)
@@ -161,40 +160,20 @@ class JudgeScorer(AnswerStepScorer):
         text = judge_text(self._judge, question.text, [step.text for step in path])
         return Question(blake2b(text.encode(), digest_size=16).hexdigest(), text)
 
-    def _fits(self, asked: Question) -> bool:
-        try:
-            self._writer.check_question(asked)
-        except BadInputError:
-            return False
-        return True
-
     def _write(self, asked: Sequence[Question]) -> dict[str, _Judged]:
         """Judges texts in one call."""
         if not asked:
             return {}
         verdict = self._verdict
-        requests = [
-            StepRequest(
-                question=each,
-                path=(),
-                seeds=tuple(stable_seed("judge", each.id, i) for i in range(verdict.samples)),
-                temperature=float(verdict.temperature),
-                top_p=1.0,
-                top_k=0,
-                to_end=True,
-            )
-            for each in asked
-        ]
+        numbers = range(verdict.samples)
+        seeds = [tuple(stable_seed("judge", each.id, i) for i in numbers) for each in asked]
         try:
-            made = generate(self._writer, requests)
+            made = whole_replies(self._writer, asked, seeds, verdict.temperature)
         except GeneratorContractError as error:
             raise ScorerContractError(f"judge {self.name!r}: {error}") from error
-        finally:
-            for each in asked:
-                self._writer.keep_only(each, ())
         scores = [[self._score_of(sample) for sample in samples] for samples in made.samples]
         self._count(scores)
-        seconds = made.seconds or shared_seconds(made.usage, made.inside_seconds)
+        seconds = seconds_of(made)
         return {
             each.id: _Judged(
                 sum(score or 0.0 for score in own) / len(own),
