@@ -32,7 +32,7 @@ class ComparisonPrompt:
     """The prompt of a comparison, and how its choice is read.
 
     Attributes:
-        name: key in `COMPARISONS`, or the name of the file.
+        name: name of the file, without its suffix.
         prompt: the user's message, with {question} and {answers} once each. {answers} are the
             answers between the tags <answer_1>, <answer_2> and so on; {count} is their number.
         choice: beginning of the line that states the choice, such as "Judgment:", in any case and
@@ -106,47 +106,10 @@ class ComparisonPrompt:
         return None if found is None else int(found[1])
 
 
-_BEGIN = """\
-{question}
-
-Here are {count} answers to this question, numbered from 1 to {count}:
-
-{answers}
-
-"""
-
-_END = """
-Do not write an answer of your own. The last line of your reply must have exactly this form, where \
-N is the number of the answer that you choose:
-Judgment: N"""
-
-BEST = ComparisonPrompt(
-    name="best",
-    prompt=_BEGIN
-    + """\
-Choose the best answer. Where the answers disagree, find out which of them is right. Check the \
-steps of each answer, and prefer an answer whose steps are all right and complete."""
-    + _END,
-)
-"""The best answer, by its steps."""
-
-CONSISTENT = ComparisonPrompt(
-    name="consistent",
-    prompt=_BEGIN
-    + """\
-Some of these answers agree with each other. Choose the answer that is most consistent with all \
-the others: one that states what most of them state."""
-    + _END,
-)
-"""The answer that agrees with most others."""
-
-COMPARISONS = {each.name: each for each in (BEST, CONSISTENT)}
-
-
 def load_comparison(choice: str) -> ComparisonPrompt:
-    """The prompt of a name in `COMPARISONS`, or of a .yaml file with its keys.
+    """The prompt of a name in `prompts/comparison`, or of a .yaml file with its keys.
 
     Raises:
         BadInputError: an unknown name, or a file that is not the prompt of a comparison.
     """
-    return load_prompts("comparison", choice, ComparisonPrompt, COMPARISONS)
+    return load_prompts("comparison", choice, ComparisonPrompt)

@@ -35,7 +35,7 @@ class ExamplePrompt:
     """The prompt of a step that follows an example.
 
     Attributes:
-        name: key in `EXAMPLE_PROMPTS`, or the name of the file.
+        name: name of the file, without its suffix.
         prompt: the user's message, with {question} and {example} once each. An example is a solved
             problem in which the line of one step begins with "Key Step: ".
     """
@@ -62,30 +62,13 @@ class ExamplePrompt:
         )
 
 
-KEY_STEP = ExamplePrompt(
-    name="key-step",
-    prompt="""\
-{question}
-
-In case you do not know how to derive the next step, here is another problem with its solution:
-
-{example}
-
-Learn how its 'Key Step' is derived, and use a similar strategy. Solve only the question above, \
-step by step. Do not mention the other problem.""",
-)
-"""As in the authors' prompt, the example is there in case the policy does not know the step."""
-
-EXAMPLE_PROMPTS = {KEY_STEP.name: KEY_STEP}
-
-
 def load_example_prompt(choice: str) -> ExamplePrompt:
-    """The prompt of a name in `EXAMPLE_PROMPTS`, or of a .yaml file with the key `prompt`.
+    """The prompt of a name in `prompts/example-prompt`, or of a .yaml file with its key.
 
     Raises:
         BadInputError: an unknown name, or a file that is not such a prompt.
     """
-    return load_prompts("example prompt", choice, ExamplePrompt, EXAMPLE_PROMPTS)
+    return load_prompts("example prompt", choice, ExamplePrompt)
 
 
 class ExampleSteps:

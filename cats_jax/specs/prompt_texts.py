@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..errors import BadInputError, known_names
 from ..storage.yaml_file import checked_fields, naming
 from ..storage.yaml_reading import load_yaml
+
+_SHIPPED = pathlib.Path(__file__).with_name("prompts")
 
 TAGS = ("question", "answer", "critique")
 """Beginnings of the tags between which texts stand in prompts of rewrites and comparisons."""
@@ -43,21 +45,23 @@ def text_digests(**texts: str) -> dict[str, str]:
     return {key: hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
 
 
-def load_prompts(kind: str, choice: str, made: type[P], known: Mapping[str, P]) -> P:
-    """The prompts of a name in `known`, or of a .yaml file with the fields of `made`.
+def load_prompts(kind: str, choice: str, made: type[P]) -> P:
+    """The prompts of a .yaml file with the fields of `made`, or of a shipped one by its name.
 
-    `kind` is what the prompts are for, for messages.
+    `kind` is what the prompts are for, in messages and in the name of the folder of `prompts`.
 
     Raises:
         BadInputError: an unknown name, or a file that breaks a rule.
     """
-    if choice.endswith((".yaml", ".yml")):
-        where = f"{kind} file {choice!r}"
-        values: dict[str, Any] = checked_fields(where, load_yaml(choice, kind), made)
-        with naming(where):
-            return made(**{"name": pathlib.Path(choice).stem, **values})
-    if choice not in known:
-        raise BadInputError(
-            f"{kind} {choice!r} is unknown: {known_names(choice, known)}, or a .yaml file"
-        )
-    return known[choice]
+    path = pathlib.Path(choice)
+    if path.suffix not in (".yaml", ".yml"):
+        known = {file.stem: file for file in sorted((_SHIPPED / kind.replace(" ", "-")).iterdir())}
+        if choice not in known:
+            raise BadInputError(
+                f"{kind} {choice!r} is unknown: {known_names(choice, known)}, or a .yaml file"
+            )
+        path = known[choice]
+    where = f"{kind} file {str(path)!r}"
+    values: dict[str, Any] = checked_fields(where, load_yaml(path, kind), made)
+    with naming(where):
+        return made(**{"name": path.stem, **values})

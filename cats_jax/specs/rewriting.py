@@ -22,7 +22,7 @@ class Rewriting:
     """The prompts of a rewrite.
 
     Attributes:
-        name: key in `REWRITINGS`, or the name of the file.
+        name: name of the file, without its suffix.
         prompt: the user's message for the new answer, with {question} and {answer} once each, and
             {critique} once if there is a critique.
         critique: the user's message for the critique, with {question} and {answer} once each; ""
@@ -67,57 +67,13 @@ class Rewriting:
         return own + answer_tokens * (2 if self.critique else 1)
 
 
-REVISE = Rewriting(
-    name="revise",
-    prompt="""\
-{question}
-
-Here is an earlier answer to this question. It may be wrong.
-
-{answer}
-
-Check every step of it. Then write a complete and better answer of your own. Do not mention the \
-earlier answer.""",
-)
-"""A rewrite without a critique."""
-
-CRITIQUE = Rewriting(
-    name="critique",
-    critique="""\
-{question}
-
-Here is an answer to this question:
-
-{answer}
-
-Do not answer the question. Name each mistake and each weakness of this answer, as strictly as you \
-can, and say how to correct it.""",
-    prompt="""\
-{question}
-
-Here is an earlier answer to this question:
-
-{answer}
-
-This is a critique of it:
-
-{critique}
-
-Write a complete new answer that corrects the mistakes. Do not mention the earlier answer or the \
-critique.""",
-)
-"""A rewrite after a critique, which the policy writes first."""
-
-REWRITINGS = {each.name: each for each in (REVISE, CRITIQUE)}
-
-
 def load_rewriting(choice: str) -> Rewriting:
-    """The rewriting of a name in `REWRITINGS`, or of a .yaml file with its keys.
+    """The rewriting of a name in `prompts/rewriting`, or of a .yaml file with its keys.
 
     Raises:
         BadInputError: an unknown name, or a file that is not a rewriting.
     """
-    return load_prompts("rewriting", choice, Rewriting, REWRITINGS)
+    return load_prompts("rewriting", choice, Rewriting)
 
 
 def rewriting_text(prompt: str, **texts: str) -> str:

@@ -22,7 +22,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.runs import manifests
 from cats_jax.specs.models import PolicySpec, PrmSpec
 from cats_jax.specs.recipe import parse_recipe
-from cats_jax.specs.rewriting import REWRITINGS
+from cats_jax.specs.rewriting import load_rewriting
 
 
 def _recipe(**changes):
@@ -129,7 +129,7 @@ def test_the_memory_of_a_run_has_room_for_the_longest_prompt(strategies, texts):
     prompts = largest_work(recipe, grid(recipe)).prompts
     assert all(each.count == 4 for each in prompts)
     tokens = max(each.tokens for each in prompts)
-    longest = "\n".join(each.prompt for each in REWRITINGS.values()).encode()
+    longest = "\n".join(load_rewriting(name).prompt for name in ("revise", "critique")).encode()
     assert texts * 64 < tokens < texts * 64 + len(longest)
     assert largest_work(plain, grid(plain)).prompts == ()
 

@@ -24,14 +24,10 @@ from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.live.comparison_rules import most_matches, rounds_of
 from cats_jax.live.searcher import Searcher
 from cats_jax.protocols import Question, Step, StepSample
-from cats_jax.specs.comparing import (
-    BEST,
-    COMPARISONS,
-    ComparisonPrompt,
-    load_comparison,
-)
+from cats_jax.specs.comparing import ComparisonPrompt, load_comparison
 from cats_jax.specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
 
+BEST = load_comparison("best")
 GEN_SELECT, PAIRS = search.methods.gen_select(), search.methods.gen_select(window_size=2)
 USC, BORDA = search.methods.universal_self_consistency(), search.methods.pairwise_borda()
 
@@ -459,7 +455,7 @@ def test_what_is_wrong_with_a_comparison(tmp_path):
 
 
 def test_the_prompts_have_room_for_all_answers():
-    for each in COMPARISONS.values():
+    for each in (BEST, load_comparison("consistent")):
         for count in (2, 8, 256):
             text = each.text("", ["x" * 50] * count)
             assert len(text.encode()) <= each.prompt_tokens(50, count)

@@ -7,15 +7,15 @@ import json
 import pytest
 from letters import QUESTIONS, LetterPolicy, run, signature
 
-import cats_jax.specs.rewriting as rewritings
 import search
 from cats_jax.errors import BadInputError
 from cats_jax.live.rewriter import Rewriter
 from cats_jax.live.seeds import candidate_seed, stable_seed
 from cats_jax.protocols import Generation, Step, StepRequest, StepSample, facts_of
 from cats_jax.runs.stored_trees import tree_from_lines, tree_to_lines
-from cats_jax.specs.rewriting import CRITIQUE, REVISE, Rewriting, load_rewriting, rewriting_text
+from cats_jax.specs.rewriting import Rewriting, load_rewriting, rewriting_text
 
+REVISE, CRITIQUE = load_rewriting("revise"), load_rewriting("critique")
 MCTSR, AB = search.methods.mctsr(), search.methods.ab_mcts_a(batch_size=2)
 
 
@@ -203,7 +203,7 @@ def test_what_is_wrong_with_a_rewriting(tmp_path):
 
 
 def test_the_prompts_have_room_for_answers_and_critiques():
-    for each in rewritings.REWRITINGS.values():
+    for each in (REVISE, CRITIQUE):
         texts = {"question": "", "answer": "x" * 50, "critique": "y" * 50}
         for prompt in filter(None, (each.prompt, each.critique)):
             assert len(rewriting_text(prompt, **texts)) <= each.prompt_tokens(50)
