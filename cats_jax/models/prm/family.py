@@ -9,8 +9,6 @@ from typing import Any
 
 from ... import world
 from ...errors import BadInputError
-from ...storage.yaml_file import checked_fields, naming
-from ...storage.yaml_reading import load_yaml
 from ..folders import check_model_folder, existing_folder
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import StoredTensor, stored_tensors
@@ -22,10 +20,10 @@ from .format import (
     Head,
     PRMFormat,
     TokenPair,
+    load_format,
     prm_format,
 )
 from .head_file import LAYER, head_of_file
-from .verdict import Verdict
 
 AUTO = "auto"
 """Choice of the format that `detect_format` finds by the checkpoint's files."""
@@ -140,41 +138,6 @@ def _outcome_format(
             "conversation and read_out: {layers: [score], label: INDEX}"
         )
     return OUTCOME
-
-
-def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = None) -> PRMFormat:
-    """A format from a YAML file with the keys of `PRMFormat`; see docs/own/prm.md.
-
-    `read_out` is `{positive: TOKEN, negative: TOKEN}`, `{layers: [NAME, ...], label: INDEX}`,
-    `{layers: [NAME, ...], unbounded: true}`, or the fields of a `Verdict`.
-
-    Raises:
-        BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
-            or a value breaks its rule.
-    """
-    where = f"PRM format file {str(path)!r}"
-    content = load_yaml(path, "PRM format")
-    if isinstance(content, dict):  # any other type is refused below
-        content = {**(defaults or {}), **content}
-        if content.get("layout") in ("conversation", "judge"):
-            content.setdefault("tag", "")
-    values = checked_fields(where, content, PRMFormat)
-    values.setdefault("name", pathlib.Path(path).stem)
-    read_out = values["read_out"]
-    kind = _read_out_kind(read_out)
-    fields = checked_fields(f"{where}, read_out", read_out, kind)
-    with naming(where):
-        values["read_out"] = kind(**fields)
-        return PRMFormat(**values)
-
-
-def _read_out_kind(content: Any) -> type[TokenPair | Head]:
-    """The read-out that a mapping has the keys of."""
-    keys = set(content) if isinstance(content, dict) else set()
-    if "layers" in keys:
-        return Head
-    of_verdicts = {field.name for field in dataclasses.fields(Verdict)}
-    return Verdict if keys & of_verdicts - {"positive", "negative"} else TokenPair
 
 
 def _vocabulary(folder: pathlib.Path) -> set[str]:

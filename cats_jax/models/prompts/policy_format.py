@@ -61,54 +61,28 @@ class PolicyFormat:
             )
 
 
-_STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
+def load_format(path: str | pathlib.Path) -> PolicyFormat:
+    """A format from a YAML file with the keys of `PolicyFormat`.
 
-PLAIN = PolicyFormat(name="plain", tokens=("\n\n", "\\boxed{", "+", "-"))
-"""The question alone, under the model's own chat template; the embedded world's policies."""
+    Raises:
+        BadInputError: the file is not a format.
+    """
+    where = f"policy format file {str(path)!r}"
+    values = checked_fields(where, load_yaml(path, "policy format"), PolicyFormat)
+    with naming(where):
+        if values.get("thinking") is not None:
+            content = checked_fields("thinking", values["thinking"], Thinking)
+            values["thinking"] = Thinking(**content)
+        return PolicyFormat(**{"name": pathlib.Path(path).stem, **values})
 
-CHAT = PolicyFormat(name="chat", system=_STEP_BY_STEP)
-"""Chat models of families that have no format of their own."""
 
-LLAMA_3 = PolicyFormat(
-    name="llama-3",
-    system="""\
-Solve the following math problem efficiently and clearly:
+def _shipped(name: str) -> PolicyFormat:
+    return load_format(pathlib.Path(__file__).with_name("formats") / f"{name}.yaml")
 
-- For simple problems (2 steps or fewer):
-Provide a concise solution with minimal explanation.
 
-- For complex problems (3 steps or more):
-Use this step-by-step format:
-
-## Step 1: [Concise description]
-[Brief explanation and calculations]
-
-## Step 2: [Concise description]
-[Brief explanation and calculations]
-
-...
-
-Regardless of the approach, always conclude with:
-
-Therefore, the final answer is: $\\boxed{answer}$. I hope it is correct.
-
-Where [answer] is just the final number or expression that solves the problem.""",
-    end_tokens=("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"),
-    tokens=("<|start_header_id|>", "<|eot_id|>"),
-)
-"""Llama-3.1-8B-Instruct, Llama-3.2-1B-Instruct and their like."""
-
-QWEN_2_5 = PolicyFormat(
-    name="qwen2.5",
-    system=_STEP_BY_STEP,
-    end_tokens=("<|im_end|>", "<|endoftext|>"),
-    tokens=("<|im_start|>", "<|im_end|>"),
-)
-"""Qwen2.5-0.5B-Instruct, -3B-Instruct, -7B-Instruct and their like."""
-
-POLICY_FORMATS: dict[str, PolicyFormat] = {
-    each.name: each for each in (PLAIN, CHAT, LLAMA_3, QWEN_2_5)
-}
+PLAIN, CHAT = _shipped("plain"), _shipped("chat")
+LLAMA_3, QWEN_2_5 = _shipped("llama-3"), _shipped("qwen2.5")
+POLICY_FORMATS = {each.name: each for each in (PLAIN, CHAT, LLAMA_3, QWEN_2_5)}
 
 AUTO = "auto"
 """Choice of the format whose `tokens` the policy's tokenizer has."""
@@ -130,15 +104,9 @@ def choose_format(choice: str | PolicyFormat, vocabulary: Collection[str]) -> Po
     if choice == AUTO:
         return detect_format(vocabulary)
     if choice.endswith((".yaml", ".yml")):
-        where = f"policy format file {choice!r}"
-        values = checked_fields(where, load_yaml(choice, "policy format"), PolicyFormat)
-        with naming(where):
-            if values.get("thinking") is not None:
-                content = checked_fields("thinking", values["thinking"], Thinking)
-                values["thinking"] = Thinking(**content)
-            found = PolicyFormat(**{"name": pathlib.Path(choice).stem, **values})
+        found = load_format(choice)
         if vocabulary:
-            _check_end_tokens(where, found, vocabulary)
+            _check_end_tokens(f"policy format file {choice!r}", found, vocabulary)
         return found
     if choice not in POLICY_FORMATS:
         known = known_names(choice, [*POLICY_FORMATS, AUTO])
