@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import TYPE_CHECKING
 
 import tyro
 
 from ..errors import BadInputError
 
-if TYPE_CHECKING:
-    from ..specs.recipe import Recipe
-
 _TOKEN = "CATS_JAX_TOKEN"
+_WORLD = pathlib.Path(__file__).with_name("serve.yaml")
 
 
 def serve(
@@ -69,9 +66,15 @@ def serve(
     from ..models.serving.call_threads import abandon_calls
     from ..models.source import ModelFolders
     from ..specs.functions import function_lines
+    from ..specs.recipe import load_recipe, parse_recipe
+    from ..storage.yaml_reading import load_yaml
     from .terminal import make_console
 
-    found = _recipe(recipe, in_flight)
+    changes = {} if in_flight is None else {"in_flight": in_flight}
+    if recipe is None:
+        found = parse_recipe(load_yaml(_WORLD, "recipe") | changes)
+    else:
+        found = load_recipe(recipe, changes)
     console = make_console(stderr=True)
     for line in function_lines(found.strategies, found.policy, found.prms, allowed=functions):
         console.print(line, markup=False, soft_wrap=True)
@@ -120,53 +123,6 @@ def _check_limits(max_waiting: int, max_prompt_characters: int, grace: float) ->
             raise BadInputError(f"{name} {value}: must be at least {least}")
     if not 0 <= grace < float("inf"):
         raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
-
-
-def _recipe(path: pathlib.Path | None, in_flight: int | None) -> Recipe:
-    from ..specs.recipe import load_recipe, parse_recipe
-
-    changes = {} if in_flight is None else {"in_flight": in_flight}
-    return parse_recipe(_WORLD | changes) if path is None else load_recipe(path, changes)
-
-
-_WORLD = {
-    "name": "world",
-    "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
-    "prms": ["exact"],
-    "calibration": "weak",
-    "strategies": [
-        "beam",
-        "greedy",
-        "majority",
-        "best_of_n",
-        "best_of_n_weighted",
-        "dvts",
-        "step_level_beam",
-        "vg_search",
-        "lookahead",
-        "rebase",
-        "dora",
-        "ets",
-        "particle_filtering",
-        "particle_gibbs",
-        "mcts",
-        "global_mcts",
-        "litesearch",
-        "speculative_rejection",
-        "sequential_halving",
-        "adaptive_consistency",
-        "early_stopping_consistency",
-        "self_certainty",
-        "deepconf",
-        "deepconf_online",
-        "sequential_best_of_n",
-        "cats",
-    ],
-    "num_candidates": [16, 64],
-    "questions": {"world": "test", "count": 1},
-    "in_flight": 32,
-}
-"""The recipe that is served by default."""
 
 
 def _token(path: pathlib.Path | None) -> str | None:

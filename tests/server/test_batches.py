@@ -19,9 +19,15 @@ from cats_jax.errors import BadInputError
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question
 from cats_jax.server.offer import Offer, Settings
-from cats_jax.specs.recipe import parse_recipe
+from cats_jax.specs.recipe import load_recipe, parse_recipe
+from cats_jax.storage.yaml_reading import load_yaml
 
-RECIPE = {**_WORLD, "strategies": ["beam", "majority"], "num_candidates": [4], "in_flight": 8}
+RECIPE = {
+    **load_yaml(_WORLD, "recipe"),
+    "strategies": ["beam", "majority"],
+    "num_candidates": [4],
+    "in_flight": 8,
+}
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +134,7 @@ def test_the_documented_example_is_right():
     page = (pathlib.Path(__file__).parents[2] / "docs" / "engines" / "serve.md").read_text()
     text = re.search(r'"content": "(.+)=\?"', page)
     assert text is not None
-    loaded = Offer(parse_recipe(_WORLD), name="weak", max_prompt_characters=200).load(
-        ModelFolders()
-    )
+    loaded = Offer(load_recipe(_WORLD), name="weak", max_prompt_characters=200).load(ModelFolders())
     right = str(eval(text[1]))
     for strategy, answer, tokens in (("cats", right, 149), ("majority", "88", 480)):
         assert f"answers {answer}" in page

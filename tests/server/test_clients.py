@@ -13,9 +13,15 @@ from cats_jax.commands.serve import _WORLD
 from cats_jax.models.source import ModelFolders
 from cats_jax.server.offer import Offer
 from cats_jax.specs.recipe import parse_recipe
+from cats_jax.storage.yaml_reading import load_yaml
 
 HARNESSES = pathlib.Path(__file__).parents[2] / ".venv-clients" / "bin"
-RECIPE = {**_WORLD, "strategies": ["beam"], "num_candidates": [4], "in_flight": 10}
+RECIPE = {
+    **load_yaml(_WORLD, "recipe"),
+    "strategies": ["beam"],
+    "num_candidates": [4],
+    "in_flight": 10,
+}
 IGNORED = ("temperature", "max_tokens", "stop")
 SEED = 7
 
