@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from .interface import Strategy
 
@@ -14,7 +14,7 @@ class UnknownStrategyError(KeyError):
         return str(self.args[0])
 
 
-class NamedStrategies(Mapping[str, Strategy]):
+class NamedStrategies(dict[str, Strategy]):
     """Strategies with default settings by name.
 
     Args:
@@ -23,29 +23,14 @@ class NamedStrategies(Mapping[str, Strategy]):
     """
 
     def __init__(self, known: Mapping[str, Strategy], elsewhere: Mapping[str, str]) -> None:
-        self._known = dict(known)
+        super().__init__(known)
         self._elsewhere = dict(elsewhere)
 
-    def __getitem__(self, name: str) -> Strategy:
-        """The strategy of a name.
-
-        Raises:
-            UnknownStrategyError: no strategy with default settings has this name.
-        """
-        if name in self._known:
-            return self._known[name]
+    def __missing__(self, name: str) -> Strategy:
         if name in self._elsewhere:
             raise UnknownStrategyError(f"{name!r} needs parameters: call {self._elsewhere[name]}")
-        names = ", ".join([*self._known, *self._elsewhere])
+        names = ", ".join([*self, *self._elsewhere])
         raise UnknownStrategyError(f"unknown strategy {name!r}: known are {names}")
 
-    def __iter__(self) -> Iterator[str]:
-        """The names of strategies with default settings."""
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        """Number of strategies with default settings."""
-        return len(self._known)
-
     def __repr__(self) -> str:
-        return f"NamedStrategies({', '.join([*self._known, *self._elsewhere])})"
+        return f"NamedStrategies({', '.join([*self, *self._elsewhere])})"
