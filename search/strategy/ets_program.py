@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..vectors import cosines
+
 MAX_VISITS = 5000
 """Most visits of the branch and bound. 256 leaves with a large lambdac can need more."""
 
@@ -32,8 +34,6 @@ _MOST_WEIGHT = 1e4
 
 _PRECISION = 1e-6
 """Largest loss of the objective, up to rounding, unless the visits reach `MAX_VISITS`."""
-
-_SMALLEST_NORM = 1e-12
 
 
 @dataclass(frozen=True)
@@ -164,12 +164,9 @@ def cluster(
         distance: clusters at most this far apart are joined.
     """
     rows = jnp.arange(leaves.shape[0])
-    wide = jnp.where(leaves[:, None], vectors, 0.0)
-    norms = jnp.linalg.norm(wide, axis=1, keepdims=True)
-    units = wide / jnp.maximum(norms, _SMALLEST_NORM)
-    cosines = jnp.matmul(units, units.T, precision=jax.lax.Precision.HIGHEST)
+    similarities = cosines(jnp.where(leaves[:, None], vectors, 0.0))
     pairs = leaves[:, None] & leaves[None, :] & (rows[:, None] != rows[None, :])
-    apart = jnp.where(pairs, jnp.clip(1.0 - cosines, 0.0, 2.0), jnp.inf)
+    apart = jnp.where(pairs, 1.0 - similarities, jnp.inf)
 
     def is_near(carry: tuple[Array, Array, Array]) -> Array:
         return carry[0].min(initial=jnp.inf) <= distance
