@@ -111,12 +111,6 @@ def _with_lone_surrogate(row: dict[str, Any]) -> str | None:
 
 
 def _parquet(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        import pyarrow  # noqa: F401 - `bounded_batches` needs it
-    except ModuleNotFoundError as error:
-        raise BadInputError(
-            f"question file {str(path)!r}: Parquet needs pyarrow: pip install 'cats-jax[eval]'"
-        ) from error
     number = 0
     with reading(f"question file {str(path)!r}", "write it anew", "can't be read as Parquet"):
         for batch in bounded_batches(path, MAX_TABLES):
