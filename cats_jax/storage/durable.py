@@ -146,11 +146,8 @@ def open_to_append(path: pathlib.Path) -> int:
 
 def truncate(path: pathlib.Path, size: int) -> None:
     """Cut a file to a number of bytes."""
-    descriptor = open_unlinked(path, os.O_WRONLY)
-    try:
-        os.ftruncate(descriptor, size)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(open_unlinked(path, os.O_WRONLY), "wb") as file:
+        file.truncate(size)
 
 
 def append(descriptor: int, data: bytes | bytearray) -> None:
@@ -164,12 +161,11 @@ def append(descriptor: int, data: bytes | bytearray) -> None:
 
 def sync(path: pathlib.Path) -> None:
     """Wait until a file is on the disk; nothing happens if it is a link or can't be opened."""
-    with contextlib.suppress(OSError, BadInputError):
-        descriptor = open_unlinked(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with (
+        contextlib.suppress(OSError, BadInputError),
+        os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file,
+    ):
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: pathlib.Path) -> None:
