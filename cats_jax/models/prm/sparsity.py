@@ -1,7 +1,6 @@
 """Sparsity of a checkpoint, streamed from its safetensors files in blocks.
 
-Weights are compared with the threshold in their stored precision. Non-negative floating-point
-numbers have the same order as their bits, so |w| < 1e-4 is one exact comparison of integers.
+Weights are compared with the threshold as they are stored, without rounding.
 """
 
 from __future__ import annotations
@@ -180,65 +179,47 @@ def _last_layer(
 
 def _count(tensor: StoredTensor, digest: Any) -> tuple[int, int]:
     """(number of values of a tensor, number of those below the threshold)."""
-    unsigned, magnitude, limit, infinity = _BITS[tensor.dtype]
-    size, below = 0, 0
-    buffer = np.empty(_BLOCK // unsigned().itemsize, unsigned)
-    with tensor.file.open("rb", buffering=0) as stream:
+    kind, size, below = _KINDS[tensor.dtype], 0, 0
+    left = (tensor.stop - tensor.start) // kind.itemsize
+    with tensor.file.open("rb") as stream:
         stream.seek(tensor.start)
-        left = tensor.stop - tensor.start
         while left:
-            view = buffer.data.cast("B")[: min(left, _BLOCK)]
-            if stream.readinto(view) != len(view):
+            values = np.fromfile(stream, kind, min(left, _BLOCK // kind.itemsize))
+            if not len(values):
                 raise BadInputError(f"{str(tensor.file)!r} ends early: download it again")
-            left -= len(view)
+            left -= len(values)
             if digest is not None:
-                digest.update(view)
-            bits = buffer[: len(view) // buffer.itemsize]
-            bits &= magnitude
-            if bits.max(initial=0) >= infinity:
+                digest.update(values)
+            magnitudes = np.abs(_widened(values) if tensor.dtype == "BF16" else values)
+            if not magnitudes.max() < np.inf:  # nor NaN
                 raise BadInputError(
                     f"{str(tensor.file.parent)!r}: its sparsity is undefined: tensor "
                     f"{tensor.name!r} holds NaN or infinity"
                 )
-            size += len(bits)
-            below += int(np.count_nonzero(bits < limit))
+            size += len(values)
+            below += _num_small(magnitudes)
     return size, below
 
 
 def _count_merged(tensor: StoredTensor, adapter: Adapter) -> tuple[int, int]:
     """As `_count`, of a tensor with an adapter's change."""
-    values = adapter.merged_stored(tensor)
-    unsigned, magnitude, limit, _ = _BITS["F32"]
-    small = (values.numpy().view(unsigned) & magnitude) < limit
-    return small.size, int(small.sum())
+    values = adapter.merged_stored(tensor).numpy()
+    return values.size, _num_small(np.abs(values))
 
 
-def _bits() -> dict[str, tuple[Any, Any, Any, Any]]:
-    """For each dtype, the unsigned integer type of its size and three bit patterns.
-
-    The patterns are the mask that removes the sign, the smallest number that is not below the
-    threshold, and infinity.
-    """
-
-    def smallest(kind: type[np.floating[Any]], unsigned: Any) -> int:
-        value = kind(THRESHOLD)
-        if float(value) < THRESHOLD:
-            value = np.nextafter(value, kind(1))
-        return int(value.view(unsigned))
-
-    found: dict[str, tuple[Any, Any, Any, Any]] = {}
-    for name, kind, unsigned in (
-        ("F64", np.float64, np.uint64),
-        ("F32", np.float32, np.uint32),
-        ("F16", np.float16, np.uint16),
-    ):
-        magnitude = np.iinfo(unsigned).max >> 1
-        infinity = kind(np.inf).view(unsigned)
-        found[name] = unsigned, unsigned(magnitude), unsigned(smallest(kind, unsigned)), infinity
-    # A bfloat16 is the upper half of a float32.
-    limit = -(-smallest(np.float32, np.uint32) >> 16)
-    found["BF16"] = np.uint16, np.uint16(0x7FFF), np.uint16(limit), np.uint16(0x7F80)
-    return found
+def _num_small(magnitudes: np.ndarray) -> int:
+    # In float64, so that no number of fewer bits is compared with a rounded threshold.
+    return int(np.count_nonzero(magnitudes < np.float64(THRESHOLD)))
 
 
-_BITS = _bits()
+def _widened(values: np.ndarray) -> np.ndarray:
+    """bfloat16 numbers, given as u16[N], as f32[N]: a bfloat16 is the upper half of a float32."""
+    halves = np.zeros((len(values), 2), "<u2")
+    halves[:, 1] = values
+    return halves.view("<f4")[:, 0]
+
+
+_KINDS = {
+    name: np.dtype(kind)
+    for name, kind in (("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("BF16", "<u2"))
+}
