@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .cats import cats, constant_policy, random_policy
 from .interface import Strategy
@@ -24,6 +24,7 @@ from .strategy.early_stopping_consistency import (
 from .strategy.ets import ets as ets
 from .strategy.fixed import beam as beam
 from .strategy.fixed import best_of_n as best_of_n
+from .strategy.fixed import best_of_n_weighted as best_of_n_weighted
 from .strategy.fixed import greedy as greedy
 from .strategy.fixed import majority as majority
 from .strategy.global_mcts import global_mcts as global_mcts
@@ -44,40 +45,48 @@ from .strategy.speculative_rejection import speculative_rejection as speculative
 from .strategy.step_level_beam import step_level_beam as step_level_beam
 from .strategy.vg_search import vg_search as vg_search
 
+FACTORIES: Mapping[str, Callable[..., Strategy]] = {
+    each.__name__: each
+    for each in (
+        greedy,
+        majority,
+        best_of_n,
+        best_of_n_weighted,
+        beam,
+        dvts,
+        step_level_beam,
+        vg_search,
+        lookahead,
+        particle_filtering,
+        particle_gibbs,
+        proportional_resampling,
+        rebase,
+        dora,
+        ets,
+        mcts,
+        global_mcts,
+        litesearch,
+        mctsr,
+        ab_mcts_a,
+        llama_berry,
+        speculative_rejection,
+        sequential_halving,
+        adaptive_consistency,
+        early_stopping_consistency,
+        self_certainty,
+        deepconf,
+        deepconf_online,
+        gen_select,
+        universal_self_consistency,
+        pairwise_borda,
+        sequential_best_of_n,
+    )
+}
+"""Name -> factory, of the strategies with default settings for all options."""
+
 DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
     {
-        "greedy": greedy(),
-        "majority": majority(),
-        "best_of_n": best_of_n(),
-        "best_of_n_weighted": best_of_n(vote="weighted"),
-        "beam": beam(),
-        "dvts": dvts(),
-        "step_level_beam": step_level_beam(),
-        "vg_search": vg_search(),
-        "lookahead": lookahead(),
-        "particle_filtering": particle_filtering(),
-        "particle_gibbs": particle_gibbs(),
-        "proportional_resampling": proportional_resampling(),
-        "rebase": rebase(),
-        "dora": dora(),
-        "ets": ets(),
-        "mcts": mcts(),
-        "global_mcts": global_mcts(),
-        "litesearch": litesearch(),
-        "mctsr": mctsr(),
-        "ab_mcts_a": ab_mcts_a(),
-        "llama_berry": llama_berry(),
-        "speculative_rejection": speculative_rejection(),
-        "sequential_halving": sequential_halving(),
-        "adaptive_consistency": adaptive_consistency(),
-        "early_stopping_consistency": early_stopping_consistency(),
-        "self_certainty": self_certainty(),
-        "deepconf": deepconf(),
-        "deepconf_online": deepconf_online(),
-        "gen_select": gen_select(),
-        "universal_self_consistency": universal_self_consistency(),
-        "pairwise_borda": pairwise_borda(),
-        "sequential_best_of_n": sequential_best_of_n(),
+        **{name: factory() for name, factory in FACTORIES.items()},
         "cats_random": cats(random_policy),
         "cats_constant": cats(constant_policy),
     },

@@ -182,12 +182,6 @@ def _plain(factory: Callable[..., Any], label: str = "") -> Callable[..., Search
     return build
 
 
-def _best_of_n_weighted(
-    *, path_score: str = "min", sampling: search.Sampling = search.Sampling()
-) -> search.Strategy:
-    return search.best_of_n(path_score=path_score, vote="weighted", sampling=sampling)
-
-
 def _cats(
     *,
     checkpoint: str = DEFAULT_CONTROLLER,
@@ -529,38 +523,7 @@ def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:
 
 FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
     {
-        "greedy": _plain(search.greedy),
-        "majority": _plain(search.majority),
-        "best_of_n": _plain(search.best_of_n),
-        "best_of_n_weighted": _plain(_best_of_n_weighted),
-        "beam": _plain(search.beam),
-        "dvts": _plain(search.methods.dvts),
-        "step_level_beam": _plain(search.methods.step_level_beam),
-        "vg_search": _plain(search.methods.vg_search),
-        "lookahead": _plain(search.methods.lookahead),
-        "particle_filtering": _plain(search.methods.particle_filtering),
-        "particle_gibbs": _plain(search.methods.particle_gibbs),
-        "proportional_resampling": _plain(search.methods.proportional_resampling),
-        "rebase": _plain(search.methods.rebase),
-        "dora": _plain(search.methods.dora),
-        "ets": _plain(search.methods.ets),
-        "mcts": _plain(search.methods.mcts),
-        "global_mcts": _plain(search.methods.global_mcts),
-        "litesearch": _plain(search.methods.litesearch),
-        "mctsr": _plain(search.methods.mctsr),
-        "ab_mcts_a": _plain(search.methods.ab_mcts_a),
-        "llama_berry": _plain(search.methods.llama_berry),
-        "speculative_rejection": _plain(search.methods.speculative_rejection),
-        "sequential_halving": _plain(search.methods.sequential_halving),
-        "adaptive_consistency": _plain(search.methods.adaptive_consistency),
-        "early_stopping_consistency": _plain(search.methods.early_stopping_consistency),
-        "self_certainty": _plain(search.methods.self_certainty),
-        "deepconf": _plain(search.methods.deepconf),
-        "deepconf_online": _plain(search.methods.deepconf_online),
-        "gen_select": _plain(search.methods.gen_select),
-        "universal_self_consistency": _plain(search.methods.universal_self_consistency),
-        "pairwise_borda": _plain(search.methods.pairwise_borda),
-        "sequential_best_of_n": _plain(search.methods.sequential_best_of_n),
+        **{name: _plain(factory) for name, factory in search.methods.FACTORIES.items()},
         "learned_stopping": _learned_stopping,
         "cats": _cats,
         "cats_random": _cats_random,

@@ -66,6 +66,11 @@ def best_of_n(
     )
 
 
+def best_of_n_weighted(*, path_score: str = "min", sampling: Sampling = Sampling()) -> Strategy:
+    """`best_of_n` whose answer has the largest sum of path scores."""
+    return best_of_n(path_score=path_score, vote="weighted", sampling=sampling)
+
+
 @functools.cache
 def beam(
     *,
