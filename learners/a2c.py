@@ -53,7 +53,6 @@ class A2C:
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
         """See `learners.Learner.update`; the key is not used."""
-        del key
         if self.sequential:
             return _one_by_one(model, state, transitions, entropy_weight)
         return batch_step(

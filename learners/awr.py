@@ -51,7 +51,6 @@ class AWR:
         key: jax.Array | None,
     ) -> tuple[LearnerState, Metrics]:
         """See `learners.Learner.update`; the key is not used."""
-        del key
         return batch_step(
             model,
             state,

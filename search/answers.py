@@ -23,7 +23,6 @@ def answer_best(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
     """The path with the best path score among the finished paths with an answer."""
-    del params, context
     return best(path_keys(finished, aggregation), finished.answer, finished.valid)
 
 
@@ -31,7 +30,6 @@ def answer_majority(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
     """The first finished path with the most frequent answer."""
-    del params, context, aggregation
     return majority_vote(finished.answer, finished.valid)
 
 
@@ -39,7 +37,6 @@ def answer_weighted(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
     """The first path with the winning answer; a path's vote is its path score times its weight."""
-    del params, context
     weights = finished.weight * path_scores(finished, aggregation)
     return weighted_vote(weights, finished.answer, finished.valid)
 
@@ -48,7 +45,6 @@ def answer_by_weight(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
     """The first path with the winning answer; a path's vote is its weight."""
-    del params, context, aggregation
     return weighted_vote(finished.weight, finished.answer, finished.valid)
 
 

@@ -88,25 +88,21 @@ def share_of_candidates(expansion: int) -> Callable[[Any], Any]:
 
 def path_length(num_candidates: Any, max_depth: Any) -> Any:
     """The number of steps of methods that grow all paths together: `max_depth`."""
-    del num_candidates
     return max_depth
 
 
 def no_memory(state: SearchState) -> tuple[()]:
     """The empty memory."""
-    del state
     return ()
 
 
 def no_earlier_draws(state: SearchState) -> Int[Array, ""]:
     """The number 0, of methods that sample the children of a node in one step."""
-    del state
     return jnp.int32(0)
 
 
 def no_report(state: SearchState, plan: Plan) -> tuple[()]:
     """The empty report."""
-    del state, plan
     return ()
 
 
@@ -304,7 +300,6 @@ def same_for_all(
     """A `plan` that requests `num_samples(state)` children of every node, whatever their scores."""
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params, key
         return request(state, num_samples(state), sampling), state.memory
 
     return plan

@@ -64,5 +64,4 @@ def file_digest(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _large_digest(path: pathlib.Path, *state: int) -> str:
-    del state
     return read_digest(path)

@@ -112,7 +112,6 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Note a signal."""
-        del sig, frame
         self._signals += 1
 
     def end(self) -> None:

@@ -184,7 +184,6 @@ def _number(node: Node, read: Any, text: str) -> Any:
 
 
 def _text(loader: yaml.SafeLoader, node: Node) -> str:
-    del loader
     text = node.value
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise _error(node, "a text has a character that no file can have (NUL or half of a pair)")

@@ -306,7 +306,6 @@ def _behaviour(spec: StrategySpec) -> tuple[search.cats.ActionTable, LogProbs | 
 
 def _uniform(features: np.ndarray, legal: np.ndarray) -> np.ndarray:
     """Log-probabilities of `search.cats.random_policy`."""
-    del features
     return np.broadcast_to(-np.log(legal.sum(axis=1, keepdims=True)), legal.shape)
 
 

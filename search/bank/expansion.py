@@ -61,7 +61,6 @@ def expand(
     Returns:
         The expansion. Invalid candidates have `num_tokens` too.
     """
-    del key
     bank = params.bank
     parent, granted = children_of(request.num_samples, capacity)
     node = request.embedding

@@ -25,7 +25,6 @@ def random_policy(
     params: Any, key: jax.Array, observation: Observation
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
     """A controller that draws each legal action with the same probability; ignores `params`."""
-    del params
     features, legal = observation.features, observation.legal
     logits = jnp.where(legal, 0.0, jnp.finfo(features.dtype).min)
     action = jax.random.categorical(key, logits, shape=(features.shape[0],)).astype(jnp.int32)
@@ -37,7 +36,6 @@ def constant_policy(
     params: Int[Array, "*N"], key: jax.Array, observation: Observation
 ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
     """A controller that takes the action of index `params`, or else the first legal one."""
-    del key
     features, legal = observation.features, observation.legal
     action = jnp.where(legal[params], params, jnp.argmax(legal)).astype(jnp.int32)
     nodes = features.shape[0]
@@ -70,7 +68,6 @@ def sample_while_below(feature: str, features: FeatureSet = FEATURES) -> Policy:
     def policy(
         params: RuleParams, key: jax.Array, observation: Observation
     ) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-        del key
         value = observation.features[:, column]
         wants_more = (value < params.threshold) & observation.legal[params.sample]
         action = jnp.where(wants_more, params.sample, params.stop).astype(jnp.int32)

@@ -79,7 +79,6 @@ def ab_mcts_a(
     draw = _DRAWS[dist_type]
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, SampledAnswers]:
-        del params
         memory: SampledAnswers = state.memory
         first = jnp.where(state.step == 0, batch_size, memory.count_of_slot)
         return ask(state, first, sampling), memory.replace(key=jax.random.key_data(key))

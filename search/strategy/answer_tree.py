@@ -77,7 +77,6 @@ def ask_one(sampling: Sampling) -> Callable[..., tuple[Request, Any]]:
     """A `plan` that requests one answer: a rewrite of the chosen node's."""
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params, key
         return ask(state, 1, sampling), state.memory
 
     return plan

@@ -46,7 +46,6 @@ def self_certainty(*, power: float = 0.5, sampling: Sampling = Sampling()) -> St
         raise ValueError(f"power must be a number >= 0, got {power}")
 
     def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
-        del params, context, aggregation
         weights = borda_weights(finished.certainty, finished.valid, power)
         return weighted_vote(weights, finished.answer, finished.valid)
 
@@ -77,7 +76,6 @@ def deepconf(
     certainty = Certainty("top", summary, window)
 
     def answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
-        del params, context, aggregation
         answered = finished.valid & (finished.answer >= 0)
         bar = quantile(finished.certainty, answered, 1.0 - top_share)
         return weighted_vote(

@@ -136,7 +136,6 @@ def pairwise_borda(
 
 def _compared(name: str, comparison: Comparison, sampling: Sampling) -> Strategy:
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params, key
         return request(state, samples_then_one(state), sampling, scored=False), state.memory
 
     return Strategy(

@@ -59,7 +59,6 @@ def deepconf_online(
     share = 1.0 - confidence_percentile / 100.0
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Warmup]:
-        del params, key
         first = jnp.minimum(warmup_traces, state.num_candidates)
         begins = jnp.where(state.memory.is_over, state.num_candidates - first, first)
         wanted = jnp.where(state.frontier.depth == 0, begins, 1)

@@ -65,7 +65,6 @@ def dora(
     aggregated = aggregation(path_score)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params, key
         frontier = state.frontier
         shares = directed(
             path_scores(frontier, aggregated) / rebase_temperature,

@@ -39,7 +39,6 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
     check_count("window", window, 1)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, WindowCount]:
-        del params, key
         at_root = state.frontier.depth == 0
         return request(state, jnp.where(at_root, _size(state, window), 1), sampling), state.memory
 

@@ -63,7 +63,6 @@ def ets(
     aggregated = aggregation(path_score)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Ancestors]:
-        del params, key
         frontier = state.frontier
         places = state.width - count(state.finished)
         scores = path_scores(frontier, aggregated) / softmax_temperature
@@ -100,7 +99,6 @@ def _no_ancestors(state: SearchState) -> Ancestors:
 
 
 def _report(state: SearchState, plan: Plan) -> Unsolved:
-    del state
     return Unsolved(count=plan.memory.is_cut.astype(jnp.int32))
 
 

@@ -128,5 +128,4 @@ def samples_then_one(state: SearchState) -> Int[Array, ""]:
 
 
 def _one_sample(state: SearchState) -> Int[Array, ""]:
-    del state
     return jnp.int32(1)

@@ -67,7 +67,6 @@ def global_mcts(
     check_max_nodes(max_nodes)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, SimulatedTree]:
-        del params, key
         places = state.width - count(state.finished)
         children = jnp.minimum(jnp.minimum(branching, state.num_candidates), places)
         each = jnp.where(state.memory.simulates, 1, children)

@@ -92,7 +92,6 @@ def litesearch(
         return request(state, 1, greedy), state.memory
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, OpenNodes]:
-        del params, key
         memory = state.memory
         children = _wanted_children(state, aggregated, expected, max_budget)
         more = jnp.minimum(children, state.num_candidates) - 1

@@ -73,7 +73,6 @@ def lookahead(
     share, sampled = share_of_candidates(expansion), share_of_candidates(lookahead + 1)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Waiting]:
-        del params, key
         left, total = state.memory.steps_left, sampled(state.num_candidates)
         each = jnp.where(state.step == 0, total, total // share(total))
         at_end = state.frontier.depth >= state.max_depth - 1

@@ -94,7 +94,6 @@ def particle_filtering(
         return odds_of(score, paths.valid, weight_temperature)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Resampled]:
-        del params
         draw, noise = jax.random.split(key)
         both = or_equal(jnp.concatenate([log_weights(state.frontier), log_weights(state.finished)]))
         if tempering != "none":
@@ -148,19 +147,16 @@ def _answer_of(
     def drawn_answer(
         params: Any, finished: Paths, context: Any, aggregation: Any
     ) -> Int[Array, ""]:
-        del params, context, aggregation
         # The largest of log-weights with Gumbel noise is a draw by weight.
         keys = log_weights(finished) + finished.weight
         return best(keys, finished.answer, finished.valid)
 
     def best_answer(params: Any, finished: Paths, context: Any, aggregation: Any) -> Int[Array, ""]:
-        del params, context, aggregation
         return best(log_weights(finished), finished.answer, finished.valid)
 
     def voted_answer(
         params: Any, finished: Paths, context: Any, aggregation: Any
     ) -> Int[Array, ""]:
-        del params, context, aggregation
         return weighted_vote(confidence(finished), finished.answer, finished.valid)
 
     if vote == SAMPLED:

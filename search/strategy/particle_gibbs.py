@@ -72,7 +72,6 @@ def particle_gibbs(
         return odds_of(path_scores(paths, aggregated), paths.valid, weight_temperature)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Iterations]:
-        del params
         draw, draw_reference = jax.random.split(key)
         frontier, finished, depth = state.frontier, state.finished, _depth(state)
         begins = (state.step > 0) & (depth == 0)

@@ -145,7 +145,6 @@ def path_by_path(
     first, others = samplings
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, PathCount]:
-        del key
         is_first = state.memory.begun == 1
         samples: Any = 1
         if decides is not None:

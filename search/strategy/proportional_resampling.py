@@ -32,7 +32,6 @@ def proportional_resampling(
     aggregated, resample = aggregation(path_score), scheme(resampling)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params
         frontier = state.frontier
         scores = jnp.where(frontier.valid, path_scores(frontier, aggregated), 0.0)
         mass = jnp.where(jnp.sum(scores) > 0, scores, frontier.valid.astype(scores.dtype))

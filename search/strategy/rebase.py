@@ -49,7 +49,6 @@ def rebase(
     aggregated = aggregation(path_score)
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params, key
         frontier = state.frontier
         places = state.width - count(state.finished)
         scores = path_scores(frontier, aggregated) / balance

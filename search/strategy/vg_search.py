@@ -61,7 +61,6 @@ def vg_search(
         return state.step % granularity == 0
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
-        del params, key
         asks = verifies(state)
         number = jnp.where(asks, samples_then_share(state), 1)
         return request(state, number, sampling, scored=asks, score_ends=True), state.memory

@@ -353,7 +353,6 @@ class CausalModel:
         return torch.cat(self._hidden)
 
     def _note_head_input(self, module: Any, inputs: tuple[Tensor, ...]) -> None:
-        del module
         self._head_input = inputs[0]
 
     def _run_line(
