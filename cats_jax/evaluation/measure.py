@@ -18,19 +18,17 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from scipy import stats
 
 from ..grading.graders import default_grader
 from ..live.ledger import Ledger
 from ..live.results import SearchResult
-from ..models.footprint import Footprint, Work
-from ..models.source import ModelSource, check_models
-from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer
-from ..specs.recipe import PolicySpec, PrmSpec, Recipe
+from ..models.source import ModelSource
+from ..protocols import Question
+from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell
-from .runners import LocalRunner, largest_work
+from .runners import LocalRunner
 from .wall_times import WallTimes
 
 MEASURED_SECONDS = 60.0
@@ -140,18 +138,18 @@ def measure(
     Raises:
         BadInputError: the models do not fit, or a model or question can't be used.
     """
-    check_models(models, recipe.policy, recipe.prms, largest_work(recipe, cells))
-    loaded = _Loaded(models)
-    searches = _Searches(recipe, questions, loaded, report, default_grader(recipe.questions))
+    times = WallTimes()
+    runner = LocalRunner(recipe, cells, models, default_grader(recipe.questions), times)
+    searches = _Searches(recipe, questions, runner, times, report)
     kinds = _kinds(cells)
     ends = time.perf_counter() + seconds
     samples: list[Sample] = []
     for number, kind in enumerate(kinds):
-        share = (ends + loaded.seconds - time.perf_counter()) / (len(kinds) - number)
+        share = (ends + times.loading - time.perf_counter()) / (len(kinds) - number)
         samples += searches.measure(kind, share)
     return Measurement(
         cells=tuple(_estimate(recipe, cells, samples, len(questions))),
-        loading=loaded.seconds,
+        loading=times.loading,
     )
 
 
@@ -186,18 +184,16 @@ class _Searches:
 
     recipe: Recipe
     questions: Sequence[Question]
-    models: ModelSource
+    runner: LocalRunner
+    times: WallTimes
     report: Callable[[str], None]
-    grader: AnswerGrader
 
     def measure(self, cells: Sequence[Cell], seconds: float) -> list[Sample]:
         """A sample of the first of the cells, and of the others while the seconds last.
 
         Loading the models comes first and does not count.
         """
-        self.models.policy(self.recipe.policy)
-        if cells[0].prm is not None:
-            self.models.prm(cells[0].prm)
+        self.runner.load(cells[0])
         ends = time.perf_counter() + seconds
         most = min(self.recipe.in_flight, len(self.questions))
         least = min(_FIRST_QUESTIONS, most)
@@ -224,47 +220,13 @@ class _Searches:
 
     def _search(self, cell: Cell, number: int) -> Sample:
         results: list[SearchResult] = []
-        times = WallTimes()
-        runner = LocalRunner(self.recipe, [cell], self.models, self.grader, times)
-        runner.search(cell, self.questions[:number], results.append)
+        searched, compiled = self.times.searching, self.times.parts["compiling"]
+        self.runner.close_paths()  # each sample pays for its own paths
+        self.runner.search(cell, self.questions[:number], results.append)
+        seconds = self.times.searching - searched
+        compiling = min(self.times.parts["compiling"] - compiled, seconds)
         ledgers = tuple(result.ledger for result in results)
-        compiling = min(times.parts["compiling"], times.searching)
-        return Sample(cell, ledgers, times.searching - compiling, compiling)
-
-
-class _Loaded:
-    """A `ModelSource` that keeps the policy and one PRM for the next runner, and times loading."""
-
-    def __init__(self, models: ModelSource) -> None:
-        self._models = models
-        self._policy: StepGenerator | None = None
-        self._prm: tuple[PrmSpec, StepScorer] | None = None
-        self.seconds = 0.0
-
-    def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
-        return self._models.fingerprint(spec)
-
-    def footprint(self, spec: PolicySpec | PrmSpec, work: Work) -> Footprint | None:
-        """None: memory was checked before the first model was loaded."""
-        return None
-
-    def check(self, spec: PolicySpec | PrmSpec) -> None:
-        """Do nothing, for the same reason as `footprint`."""
-
-    def policy(self, spec: PolicySpec) -> StepGenerator:
-        if self._policy is None:
-            started = time.perf_counter()
-            self._policy = self._models.policy(spec)
-            self.seconds += time.perf_counter() - started
-        return self._policy
-
-    def prm(self, spec: PrmSpec) -> StepScorer:
-        if self._prm is None or self._prm[0] != spec:
-            self._prm = None
-            started = time.perf_counter()
-            self._prm = (spec, self._models.prm(spec))
-            self.seconds += time.perf_counter() - started
-        return self._prm[1]
+        return Sample(cell, ledgers, seconds - compiling, compiling)
 
 
 def _estimate(

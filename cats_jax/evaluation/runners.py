@@ -165,13 +165,16 @@ class LocalRunner:
             check_models(self._models, recipe.policy, recipe.prms, work)
             self._checked = True
 
+    def load(self, cell: Cell) -> tuple[StepGenerator, StepScorer | None]:
+        """The policy and the PRM of a cell, which are loaded unless the cell before had them."""
+        return self._load_policy(), None if cell.prm is None else self._load_prm(cell.prm)
+
     def search(
         self, cell: Cell, questions: Sequence[Question], on_result: Callable[[SearchResult], None]
     ) -> None:
         """Search all questions, `in_flight` of the recipe at once."""
         recipe = self._recipe
-        policy = self._load_policy()
-        scorer = None if cell.prm is None else self._load_prm(cell.prm)
+        policy, scorer = self.load(cell)
         comparer = writer_of(cell.strategy, policy, scorer)  # what it writes is no shared path
         remember: Callable[[SearchResult], None] | None = None
         if self._shares and cell.pool is not None:
@@ -201,6 +204,10 @@ class LocalRunner:
     def finish(self, times: WallTimes) -> None:
         """Show the note of the last PRM as a warning; `search` counts its own times."""
         self._drop_prm()
+        self.close_paths()
+
+    def close_paths(self) -> None:
+        """Close the store of shared paths; without a run folder, its paths are gone."""
         if self._shared is not None:
             self._shared.close()
             self._shared = None
