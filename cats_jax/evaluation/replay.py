@@ -80,19 +80,10 @@ def replay(
         seed: seed of the random draws.
 
     Raises:
-        BadInputError: the strategy does not call the PRM for some children, or rewrites or compares
-            answers.
+        BadInputError: the strategy does not call the PRM for some children, or reads what a bank
+            lacks.
     """
-    if strategy.rewriting is not None:
-        raise BadInputError(
-            f"strategy {strategy.name!r} rewrites answers, which a bank has none of: search the "
-            "questions by `cats-jax evaluate` without a bank"
-        )
-    if strategy.comparison is not None:
-        raise BadInputError(
-            f"strategy {strategy.name!r} compares the texts of answers, which a bank has none of: "
-            "search the questions by `cats-jax evaluate` without a bank"
-        )
+    _check_replayable(strategy, strategy.name)
     if isinstance(strategy.config, search.cats.CatsConfig) and not strategy.config.score_base:
         raise BadInputError(
             f"strategy {strategy.name!r} asks the PRM for some children only (score_base=False): a "
@@ -117,6 +108,21 @@ def replay(
         lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])[:questions], blocks
     )
     return Replayed(*flat)
+
+
+def _check_replayable(strategy: search.Strategy, label: str) -> None:
+    """Raise BadInputError if a strategy reads what no step bank has."""
+    for reads, what in (
+        (strategy.certainty is not None, "reads the certainty of paths"),
+        (strategy.needs_vectors, "compares steps by the policy's hidden states"),
+        (strategy.rewriting is not None, "rewrites the texts of answers"),
+        (strategy.comparison is not None, "compares the texts of answers"),
+    ):
+        if reads:
+            raise BadInputError(
+                f"strategy {label!r} {what}, which no step bank has: leave --bank out, or take "
+                "another strategy"
+            )
 
 
 class ReplayRunner:
@@ -342,17 +348,7 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
             "which is what a replay has"
         )
     for cell in evaluation.cells:
-        for read, what in (
-            (cell.strategy.certainty is not None, "reads the certainty of paths"),
-            (cell.strategy.needs_vectors, "compares steps by the policy's hidden states"),
-            (cell.strategy.rewriting is not None, "rewrites the texts of answers"),
-            (cell.strategy.comparison is not None, "compares the texts of answers"),
-        ):
-            if read:
-                raise BadInputError(
-                    f"strategy {cell.spec.label!r} {what}, which no step bank has: leave --bank "
-                    "out, or take another strategy"
-                )
+        _check_replayable(cell.strategy, cell.spec.label)
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     revisions = revisions_of(recipe.strategies, replayed=True)
     manifest = {**evaluation.manifest, "models": models, "revisions": revisions}

@@ -6,7 +6,7 @@ import pathlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import BadInputError, RunWarning
 from ..live.comparisons import writer_of
@@ -85,28 +85,28 @@ def searcher_of(
     policy: StepGenerator,
     scorer: StepScorer | None,
     grader: AnswerGrader,
-    comparer: StepGenerator | None = None,
+    **changes: Any,
 ) -> Searcher:
-    """The searcher of a cell, with the limits of its recipe; see `Searcher` for the models."""
-    return Searcher(
-        policy=policy,
-        comparer=comparer,
-        scorer=scorer,
-        strategy=cell.strategy,
-        prompts=cell.prompts,
-        params=cell.params,
-        num_candidates=cell.num_candidates,
-        calibration=cell.calibration,
-        price=cell.price,
-        prm_token_cost=cell.prm_token_cost,
-        seed=cell.seed,
-        grader=grader,
-        max_depth=recipe.max_depth,
-        budget=recipe.budget,
-        in_flight=recipe.in_flight,
-        max_tokens=recipe.max_tokens,
-        max_seconds=recipe.max_seconds,
-    )
+    """The searcher of a cell, with the limits of its recipe; see `Searcher` for the models.
+
+    `changes` are arguments of `Searcher` that differ from those of the cell and the recipe.
+    """
+    settings = {
+        "strategy": cell.strategy,
+        "prompts": cell.prompts,
+        "params": cell.params,
+        "num_candidates": cell.num_candidates,
+        "calibration": cell.calibration,
+        "price": cell.price,
+        "prm_token_cost": cell.prm_token_cost,
+        "seed": cell.seed,
+        "max_depth": recipe.max_depth,
+        "budget": recipe.budget,
+        "in_flight": recipe.in_flight,
+        "max_tokens": recipe.max_tokens,
+        "max_seconds": recipe.max_seconds,
+    }
+    return Searcher(policy=policy, scorer=scorer, grader=grader, **{**settings, **changes})
 
 
 class LocalRunner:
@@ -193,7 +193,7 @@ class LocalRunner:
                 remember(result)
             on_result(result)
 
-        searcher = searcher_of(cell, recipe, policy, scorer, self._grader, comparer)
+        searcher = searcher_of(cell, recipe, policy, scorer, self._grader, comparer=comparer)
         begun, recorded, recomputed = time.perf_counter(), self._times.recording, self._recomputed()
         searcher.run(questions, on_result=ended)
         recording = self._times.recording - recorded

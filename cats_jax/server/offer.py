@@ -12,7 +12,7 @@ from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
 from ..evaluation.cells import Cell, asked_prompts, check_outcome_models, grid
 from ..evaluation.guarantees import Guarantee, guarantees
-from ..evaluation.runners import check_steps, largest_work
+from ..evaluation.runners import check_steps, largest_work, searcher_of
 from ..grading.graders import default_grader
 from ..live.abstention import decided
 from ..live.arguments import check_width
@@ -253,21 +253,14 @@ class Loaded:
     def searcher(self, settings: Settings) -> Searcher:
         """The searcher that answers as the server does."""
         recipe, cell = self.offer.recipe, self.offer.cell(settings.strategy)
-        return Searcher(
-            policy=self.policy,
-            scorer=None if cell.prm is None else self.scorer,
-            strategy=cell.strategy,
-            prompts=cell.prompts,
-            params=cell.params,
+        return searcher_of(
+            cell,
+            recipe,
+            self.policy,
+            None if cell.prm is None else self.scorer,
+            self.grader,
             num_candidates=settings.num_candidates,
-            calibration=cell.calibration,
-            price=settings.price,
-            prm_token_cost=cell.prm_token_cost,
-            seed=settings.seed,
-            grader=self.grader,
-            max_depth=recipe.max_depth,
             budget=settings.budget,
-            in_flight=recipe.in_flight,
-            max_tokens=recipe.max_tokens,
-            max_seconds=recipe.max_seconds,
+            price=settings.price,
+            seed=settings.seed,
         )

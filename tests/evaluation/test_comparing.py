@@ -127,7 +127,7 @@ def test_what_is_refused_before_a_run():
         check_outcome_models(grid(by_prm))
     with pytest.raises(BadInputError, match=r"'gen_select' reads PRM scores, but the recipe has"):
         grid(_recipe(strategies=[{"name": "gen_select", "judge": "prm"}]))
-    with pytest.raises(BadInputError, match="'gen_select' compares the texts of answers, which a"):
+    with pytest.raises(BadInputError, match="'gen_select' compares the texts of answers, which no"):
         replay(toy_bank(), search.methods.gen_select(), prm=1, num_candidates=4)
 
 

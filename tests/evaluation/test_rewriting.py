@@ -104,7 +104,7 @@ def test_prompts_are_read_once(use, tmp_path):
 def test_what_is_refused_before_a_run():
     with pytest.raises(BadInputError, match="strategy 'mine': rewriting 'nothing' is unknown"):
         grid(_recipe(strategies=[{"name": "mctsr", "rewriting": "nothing", "label": "mine"}]))
-    with pytest.raises(BadInputError, match="'mctsr' rewrites answers, which a bank has none of"):
+    with pytest.raises(BadInputError, match="'mctsr' rewrites the texts of answers, which no"):
         replay(toy_bank(), search.methods.mctsr(), prm=1, num_candidates=4)
 
 
