@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,7 +13,6 @@ from theory import checks, estimators
 from theory.checks import (
     best_of_n,
     binomials,
-    double,
     laws,
     learning,
     memorisers,
@@ -367,15 +365,6 @@ def test_binomial_tails_are_double_precision():
         binomials.binomial_cdf(k, n, p), stats.binom.cdf(k, n, p), rtol=1e-10
     )
     assert binomials.binomial_cdf(k, n, p).dtype == np.float64
-
-
-def test_double_precision_ends_with_the_call():
-    @double.double
-    def third(x):
-        return x / 3.0
-
-    assert third(1.0).dtype == np.float64
-    assert jnp.asarray(1.0).dtype == np.float32
 
 
 def test_suprema_over_posteriors_find_the_worst_posterior():

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from ..accuracy import (
     accuracy_lower_bound,
@@ -18,7 +15,6 @@ from ..accuracy import (
     coverage,
 )
 from .best_of_n import World, misleading_world, outcomes, small_worlds
-from .double import double
 from .report import CheckReport, exact, judge, shares
 
 _THEOREM = "theorem 4.5, eq. 6"
@@ -201,25 +197,14 @@ def check_success_event(*, seed: int, noise: float = 0.09) -> CheckReport:
     )
 
 
-# Sampling
-
-
-@double(static=("num_candidates", "trials"))
 def continuous_draws(
-    key: jax.Array,
-    p1: Float[Array, ""],
-    noise: Float[Array, ""],
-    *,
-    num_candidates: int,
-    trials: int,
-) -> tuple[Float[Array, "M N"], Float[Array, "M N"]]:
+    p1: float, noise: float, *, seed: int, num_candidates: int, trials: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(rewards, scores): right paths have a reward in [.6, 1], wrong ones in [0, .5]."""
-    right_key, value_key, noise_key = jax.random.split(key, 3)
-    shape = (trials, num_candidates)
-    right = jax.random.uniform(right_key, shape) < p1
-    value = jax.random.uniform(value_key, shape)
-    rewards = jnp.where(right, 0.6 + 0.4 * value, 0.5 * value)
-    return rewards, rewards + noise * jax.random.uniform(noise_key, shape, minval=-1.0, maxval=1.0)
+    rng = np.random.default_rng(seed)
+    right, value, deviation = rng.random((3, trials, num_candidates))
+    rewards = np.where(right < p1, 0.6 + 0.4 * value, 0.5 * value)
+    return rewards, rewards + noise * (2.0 * deviation - 1.0)
 
 
 def _cases() -> list[tuple[World, int]]:

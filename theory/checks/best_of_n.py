@@ -6,12 +6,8 @@ import functools
 import itertools
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
-
-from .double import double
+from scipy import special
 
 
 class Outcomes(NamedTuple):
@@ -34,16 +30,13 @@ class Outcomes(NamedTuple):
     score: Any
 
 
-@double
-def outcomes(
-    rewards: Float[Array, "M N"], scores: Float[Array, "M N"], threshold: Float[Array, ""]
-) -> Outcomes:
+def outcomes(rewards: np.ndarray, scores: np.ndarray, threshold: float) -> Outcomes:
     """Select by score, f64[M, N] and f64[M, N]; correct means reward >= threshold."""
-    rewards_up, scores_up = jnp.sort(rewards, axis=1), jnp.sort(scores, axis=1)
+    rewards_up, scores_up = np.sort(rewards, axis=1), np.sort(scores, axis=1)
     highest = scores_up[:, -1]
     # Scores that differ by rounding alone are ties.
     tied = scores >= highest[:, None] - 1e-12
-    selected = jnp.min(jnp.where(tied, rewards, jnp.inf), axis=1)
+    selected = np.where(tied, rewards, np.inf).min(axis=1)
     return Outcomes(
         covered=rewards_up[:, -1] >= threshold,
         correct=selected >= threshold,
@@ -120,16 +113,9 @@ def misleading_world() -> World:
     return World((0.9, 0.895, 0.0), (0.5, 0.3, 0.2), (0.01, -0.01), (0.5, 0.5), 0.9)
 
 
-@double(static=("num_candidates", "trials", "law"))
 def two_level_successes(
-    key: jax.Array,
-    p1: Float[Array, ""],
-    ratio: Float[Array, ""],
-    *,
-    num_candidates: int,
-    trials: int,
-    law: str,
-) -> Int[Array, ""]:
+    p1: float, ratio: float, *, seed: int, num_candidates: int, trials: int, law: str
+) -> int:
     """Number of `trials` draws that select a correct path: two levels `ratio` apart, epsilon 1.
 
     Args:
@@ -137,29 +123,24 @@ def two_level_successes(
         ratio: t = gap / epsilon.
         law: of the deviations: "rademacher" or "uniform".
     """
-    level_key, key = jax.random.split(key)
-    right = jax.random.uniform(level_key, (trials, num_candidates)) < p1
-    deviation = deviations(key, (trials, num_candidates), law)
-    scores = jnp.where(right, ratio, 0.0) + deviation
-    best_right = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1)
-    best_wrong = jnp.max(jnp.where(right, -jnp.inf, scores), axis=1)
-    return jnp.sum(best_right > best_wrong)
+    rng = np.random.default_rng(seed)
+    right = rng.random((trials, num_candidates)) < p1
+    scores = np.where(right, ratio, 0.0) + deviations(rng, right.shape, law)
+    best_right = np.where(right, scores, -np.inf).max(axis=1)
+    best_wrong = np.where(right, -np.inf, scores).max(axis=1)
+    return int((best_right > best_wrong).sum())
 
 
-@double(static=("num_candidates", "trials", "law"))
-def misranked(
-    key: jax.Array, ratio: Float[Array, ""], *, num_candidates: int, trials: int, law: str
-) -> Int[Array, ""]:
+def misranked(ratio: float, *, seed: int, num_candidates: int, trials: int, law: str) -> int:
     """Number of draws in which one of N - 1 competitors `ratio` behind reaches the best's score."""
-    deviation = deviations(key, (trials, num_candidates), law)
-    others = jnp.max(deviation[:, 1:], axis=1)
-    return jnp.sum(others - ratio >= deviation[:, 0])
+    deviation = deviations(np.random.default_rng(seed), (trials, num_candidates), law)
+    return int((deviation[:, 1:].max(axis=1) - ratio >= deviation[:, 0]).sum())
 
 
-def deviations(key: jax.Array, shape: tuple[int, ...], law: str) -> Float[Array, "M N"]:
+def deviations(rng: np.random.Generator, shape: tuple[int, ...], law: str) -> np.ndarray:
     """Deviations on [-1, 1], mean zero: "rademacher", "uniform" or "gaussian" (sd 1/2, cut off)."""
     if law == "rademacher":
-        return jax.random.rademacher(key, shape, jnp.float64)
+        return 2.0 * rng.integers(0, 2, shape) - 1.0
     if law == "uniform":
-        return jax.random.uniform(key, shape, jnp.float64, -1.0, 1.0)
-    return 0.5 * jax.random.truncated_normal(key, -2.0, 2.0, shape, jnp.float64)
+        return rng.uniform(-1.0, 1.0, shape)
+    return 0.5 * special.ndtri(rng.uniform(*special.ndtr([-2.0, 2.0]), shape))

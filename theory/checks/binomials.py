@@ -10,21 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jax.scipy.special import betainc
-from jaxtyping import Array, Float
-
-from .double import double
+from scipy import special
 
 RiskBound = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(empirical risk k / n, n) -> upper bound on the risk."""
 
 
-@double
-def binomial_cdf(
-    k: Float[Array, " C"], n: Float[Array, " C"], p: Float[Array, " C"]
-) -> Float[Array, " C"]:
+def binomial_cdf(k: np.ndarray, n: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Pr[Bin(n, p) <= k] for k < n and p in [0, 1]."""
-    return betainc(n - k, k + 1.0, 1.0 - p)
+    return special.betainc(n - k, k + 1.0, 1.0 - p)
 
 
 def worst_violations(risk_bound: RiskBound, sizes: Sequence[int]) -> np.ndarray:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from ..certificates import is_best_certified, is_correct_certified
 from .best_of_n import Outcomes, outcomes
-from .double import double
 from .report import CheckReport, judge, shares
 
 
@@ -40,25 +36,17 @@ def check_certificate_correct(*, seed: int, factor: float = 1.0) -> CheckReport:
     )
 
 
-@double(static=("num_candidates", "trials"))
-def biased_draws(
-    key: jax.Array, epsilon: Float[Array, ""], *, num_candidates: int, trials: int
-) -> tuple[Float[Array, "M N"], Float[Array, "M N"]]:
-    """(rewards, scores) with deviations that depend on the draw: the best paths fall together."""
-    value_key, size_key = jax.random.split(key)
-    shape = (trials, num_candidates)
-    rewards = jax.random.uniform(value_key, shape)
-    ahead = rewards >= jnp.mean(jnp.sort(rewards, axis=1)[:, -2:], axis=1, keepdims=True)
-    # In half of the draws all deviations are as large as allowed.
-    size = jnp.maximum(jax.random.uniform(size_key, (trials, 1)), 0.5) * 2.0 - 1.0
-    size = jnp.where(jnp.arange(trials)[:, None] % 2 == 0, 1.0, size)
-    return rewards, rewards + epsilon * size * jnp.where(ahead, -1.0, 1.0)
-
-
 def _biased_draws(seed: int) -> tuple[Outcomes, float, float]:
-    epsilon, threshold = 0.05, 0.9
-    draws = biased_draws(epsilon, seed=seed, num_candidates=4, trials=100_000)
-    return outcomes(*draws, threshold), epsilon, threshold
+    """Outcomes, epsilon and threshold, with deviations by which the best paths fall together."""
+    epsilon, threshold, trials = 0.05, 0.9, 100_000
+    rng = np.random.default_rng(seed)
+    rewards = rng.random((trials, 4))
+    ahead = rewards >= np.sort(rewards, axis=1)[:, -2:].mean(axis=1, keepdims=True)
+    # In half of the draws all deviations are as large as allowed.
+    size = np.maximum(rng.random((trials, 1)), 0.5) * 2.0 - 1.0
+    size[::2] = 1.0
+    scores = rewards + epsilon * size * np.where(ahead, -1.0, 1.0)
+    return outcomes(rewards, scores, threshold), epsilon, threshold
 
 
 def _certificate(certified: np.ndarray, errors: np.ndarray, **texts: Any) -> CheckReport:

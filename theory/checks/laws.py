@@ -7,11 +7,7 @@ are in units of epsilon (t = gap / epsilon).
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
-
-from .double import double
 
 STEP = 0.05
 """Step of the grid of points and of gaps: with one grid the worst laws are exact."""
@@ -39,33 +35,23 @@ def gap_grid(largest: float = 2.5) -> np.ndarray:
     return np.arange(STEP, largest + STEP / 2, STEP)
 
 
-@double
-def worst_independent(laws: Float[Array, "L 2 2"], gaps: Float[Array, " G"]) -> Float[Array, " G"]:
+def worst_independent(laws: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """max over pairs of laws of Pr[Delta_h - Delta_* >= gap], f64[G]; independent deviations."""
     points, weights = laws[:, 0], laws[:, 1]
     difference = points[:, None, :, None] - points[None, :, None, :]
     weight = weights[:, None, :, None] * weights[None, :, None, :]
-
-    def at(gap):
-        errs = difference >= gap - _ROUNDING
-        return jnp.max(jnp.sum(jnp.where(errs, weight, 0.0), axis=(2, 3)))
-
-    return jnp.stack([at(gaps[i]) for i in range(gaps.shape[0])])
+    return np.array(
+        [(weight * (difference >= gap - _ROUNDING)).sum(axis=(2, 3)).max() for gap in gaps]
+    )
 
 
-@double
-def worst_difference(laws: Float[Array, "L 2 2"], gaps: Float[Array, " G"]) -> Float[Array, " G"]:
+def worst_difference(laws: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """max over laws of the difference, mean zero on [-2, 2], of Pr[difference >= gap], f64[G]."""
     points, weights = 2.0 * laws[:, 0], laws[:, 1]
-    errs = points[None] >= gaps[:, None, None] - _ROUNDING
-    return jnp.max(jnp.sum(jnp.where(errs, weights, 0.0), axis=2), axis=1)
+    return (weights * (points >= gaps[:, None, None] - _ROUNDING)).sum(axis=2).max(axis=1)
 
 
-@double
-def fall_probabilities(
-    laws: Float[Array, "L 2 2"], falls: Float[Array, " F"]
-) -> Float[Array, "F L"]:
+def fall_probabilities(laws: np.ndarray, falls: np.ndarray) -> np.ndarray:
     """Pr[Delta <= -fall] for each law and fall, f64[F, L]."""
     points, weights = laws[:, 0], laws[:, 1]
-    falls_far = points[None] <= -falls[:, None, None] + _ROUNDING
-    return jnp.sum(jnp.where(falls_far, weights, 0.0), axis=2)
+    return (weights * (points <= -falls[:, None, None] + _ROUNDING)).sum(axis=2)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from scipy import special
 
 from ..estimators import spearman
 from ..paper import SPARSITY, PrmSparsity
-from .double import double
 from .report import CheckReport, Measured, exact, judge, shares
 
 _TABLE = "appendix G, tab:sparse, 'a clear correlation'"
@@ -174,45 +171,39 @@ def check_sparsity_nonzeros(*, error: tuple[float, ...] | None = None) -> CheckR
     )
 
 
-@double(static=("num_candidates", "trials"))
-def best_of_noise(
-    key: jax.Array, noise: Float[Array, ""], *, num_candidates: int, trials: int
-) -> Float[Array, " M"]:
+def best_of_noise(noise: float, *, seed: int, num_candidates: int, trials: int) -> np.ndarray:
     """max of N scores of paths with R* = .5, f64[trials]."""
-    draws = jax.random.uniform(key, (trials, num_candidates), minval=-1.0, maxval=1.0)
-    return 0.5 + noise * jnp.max(draws, axis=1)
+    draws = np.random.default_rng(seed).uniform(-1.0, 1.0, (trials, num_candidates))
+    return 0.5 + noise * draws.max(axis=1)
 
 
-@double
-def num_right_after_descent(key: jax.Array, sign: Float[Array, ""]) -> Int[Array, ""]:
+def num_right_after_descent(sign: float, *, seed: int) -> int:
     """Examples of 4000 that a logistic model gets right after descent on `sign` x objective."""
-    key_x, key_y = jax.random.split(key)
-    x = jax.random.normal(key_x, (4000,))
-    y = (jax.random.uniform(key_y, (4000,)) < jax.nn.sigmoid(2.0 * x)).astype(jnp.float64)
-
-    def objective(weights):
-        logit = weights[0] * x + weights[1]
-        return sign * jnp.mean(
-            y * jax.nn.log_sigmoid(logit) + (1.0 - y) * jax.nn.log_sigmoid(-logit)
-        )
-
-    start = jnp.array([0.0, 0.0])
-    weights = jax.lax.fori_loop(0, 500, lambda _, w: w - 0.5 * jax.grad(objective)(w), start)
-    return jnp.sum((weights[0] * x + weights[1] > 0.0) == (y > 0.5))
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=4000)
+    y = rng.random(4000) < special.expit(2.0 * x)
+    slope = intercept = 0.0
+    for _ in range(500):
+        # The derivative of y ln r + (1 - y) ln(1 - r) by the log-odds of r is y - r.
+        rise = y - special.expit(slope * x + intercept)
+        slope -= 0.5 * sign * (rise * x).mean()
+        intercept -= 0.5 * sign * rise.mean()
+    return int(((slope * x + intercept > 0.0) == y).sum())
 
 
-@double(static=("stop_gradient",))
-def learnt_values(*, stop_gradient: bool) -> Float[Array, " 3"]:
-    """(V(A), V(B), V(C)) after gradient descent on the expected delta^2 / 2, discount 1."""
+def learnt_values(*, stop_gradient: bool) -> np.ndarray:
+    """(V(A), V(B), V(C)) after gradient descent on the expected delta^2 / 2, discount 1.
 
-    def loss(values):
-        target = jax.lax.stop_gradient(values) if stop_gradient else values
-        splits = (target[1] - values[0]) ** 2 + (target[2] - values[0]) ** 2
-        ends = (1.0 - values[1]) ** 2 + (0.0 - values[2]) ** 2
-        return 0.25 * (splits + ends)
-
-    step = lambda _, values: values - 0.5 * jax.grad(loss)(values)  # noqa: E731
-    return jax.lax.fori_loop(0, 400, step, jnp.zeros(3))
+    A goes to B or C, B ends with reward 1, and C with 0: half of the deltas are those of A.
+    """
+    values = np.zeros(3)
+    for _ in range(400):
+        of_a = values[1:] - values[0]
+        gradient = np.array([-of_a.sum(), values[1] - 1.0, values[2]])
+        if not stop_gradient:
+            gradient[1:] += of_a
+        values -= 0.25 * gradient
+    return values
 
 
 def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:

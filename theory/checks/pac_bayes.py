@@ -6,15 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float
+from scipy import special
 
 from ..pac_bayes import generalization_gap_bound
 from .binomials import worst_violations
-from .double import double
 from .memorisers import memoriser_gaps
 from .report import CheckReport, exact, judge, shares
 
@@ -130,21 +126,21 @@ def check_steps_as_samples(*, bound: GapBound = generalization_gap_bound) -> Che
     )
 
 
-# Sampling
+_AT_ONCE = 500
+"""Trainings that are sampled together."""
 
 
-@double(static=("num_samples", "num_hypotheses", "shared", "trials"))
 def posterior_suprema(
-    key: jax.Array,
-    low: Float[Array, ""],
-    high: Float[Array, ""],
-    precisions: Float[Array, " M"],
+    low: float,
+    high: float,
+    precisions: np.ndarray,
     *,
+    seed: int,
     num_samples: int,
     num_hypotheses: int,
     shared: bool,
     trials: int,
-) -> Float[Array, "T M"]:
+) -> np.ndarray:
     """sup over lambda of ln E_P exp(lambda gap) - lambda^2 / (8 m), for each m of `precisions`.
 
     Some posterior Q violates sqrt((KL + L) / 2m) iff this is above L (Donsker-Varadhan). The
@@ -156,20 +152,17 @@ def posterior_suprema(
         num_hypotheses: of the class.
         shared: losses on one example come from one draw for all hypotheses, or are independent.
     """
-    risks = jnp.linspace(low, high, num_hypotheses)
-    rates = jnp.geomspace(0.05, 1.0, 96)[:, None] * 4.0 * precisions[None, :]
-
-    def one(key):
-        width = 1 if shared else num_hypotheses
-        draws = jax.random.uniform(key, (num_samples, width), jnp.float32)
-        losses = draws.astype(jnp.float64) < risks[None, :]
-        gaps = risks - losses.mean(axis=0, dtype=jnp.float64)
-        log_moment = jax.nn.logsumexp(rates[:, :, None] * gaps[None, None, :], axis=2) - jnp.log(
-            num_hypotheses
-        )
-        return jnp.max(log_moment - rates**2 / (8.0 * precisions[None, :]), axis=0)
-
-    return lax.map(one, jax.random.split(key, trials), batch_size=500)
+    rng = np.random.default_rng(seed)
+    risks = np.linspace(low, high, num_hypotheses)
+    rates = np.geomspace(0.05, 1.0, 96)[:, None] * 4.0 * precisions
+    suprema = []
+    for first in range(0, trials, _AT_ONCE):
+        shape = min(_AT_ONCE, trials - first), num_samples, 1 if shared else num_hypotheses
+        gaps = risks - (rng.random(shape, np.float32) < risks).mean(axis=1)
+        exponents = rates[None, :, :, None] * gaps[:, None, None, :]
+        log_moment = special.logsumexp(exponents, axis=3) - np.log(num_hypotheses)
+        suprema.append((log_moment - rates**2 / (8.0 * precisions)).max(axis=1))
+    return np.concatenate(suprema)
 
 
 def _all_posteriors(bound: GapBound, seed: int, **texts: Any):
