@@ -15,7 +15,6 @@ from __future__ import annotations
 import pathlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
@@ -29,34 +28,11 @@ from . import statistics
 from .finished_paths import finished_paths, scored_answers
 from .groups import Group, groups, identity, interval
 from .run_tables import IDENTITY
-from .sheets import Column, Sheet, share, span
+from .sheets import Column, Record, Sheet, share, span
 
 QUANTILE = 0.5
 """Default quantile. A truth is 0 or 1, so a deviation may be near 1; if most questions have a path
 with such a deviation, a higher quantile certifies nothing."""
-
-
-@dataclass(frozen=True)
-class CertifiedGroup:
-    """The certificates of one strategy, N and PRM.
-
-    Attributes:
-        group: rows of the run.
-        epsilon: epsilon of the held-out run, with its distribution-free interval.
-        exceeded: share of the run's questions on which some path deviates by more than epsilon.
-        certified: share of questions whose answer is certified.
-        accuracy: accuracy of certified answers; None without certified answers.
-        others: accuracy of the other answers; None without other answers.
-        wrong: share of questions with a certified, wrong answer; at most `exceeded`.
-    """
-
-    group: Group
-    epsilon: Estimate
-    exceeded: Estimate
-    certified: Estimate
-    accuracy: Estimate | None
-    others: Estimate | None
-    wrong: Estimate
 
 
 def observed_gap(result: SearchResult, grader: AnswerGrader) -> float | None:
@@ -90,13 +66,20 @@ def describe_certificate(result: SearchResult, epsilon: float, grader: AnswerGra
     return f"{found}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
 
 
-def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[CertifiedGroup]:
+def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[Record]:
     """Certificates of each group that both runs have, with scores and trees.
 
     Args:
         run, held_out: the run whose answers are certified, and one of the same strategies, N and
             PRMs on other questions.
         quantile: share of held-out questions on which epsilon holds, in (0, 1].
+
+    Returns:
+        For each group `epsilon` of the held-out run with its distribution-free interval; the shares
+        of questions on which some path deviates by more (`exceeded`), whose answer is certified
+        (`certified`), and whose certified answer is wrong (`wrong`, at most `exceeded`); and the
+        accuracies of the certified answers (`accuracy`) and of the other ones (`others`), None
+        without such answers.
 
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
@@ -145,24 +128,6 @@ def held_out_run(folder: pathlib.Path, quantile: float) -> Run:
 
 def certified_answers(run: Run, held_out: Run, quantile: float) -> Sheet:
     """Which share of a run's answers is certified at a quantile, and how often those are right."""
-    title = f"certified answers: they lead by more than 2 epsilon, quantile {quantile:g}"
-    return certificate_sheet(certify(run, held_out, quantile=quantile), title)
-
-
-def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:
-    """Share and accuracy of certified answers."""
-    records = tuple(
-        {
-            **identity(row.group),
-            **interval("epsilon", row.epsilon),
-            **interval("certified", row.certified),
-            **interval("accuracy", row.accuracy),
-            **interval("others", row.others),
-            **interval("wrong", row.wrong),
-            **interval("exceeded", row.exceeded),
-        }
-        for row in found
-    )
 
     def ends(name: str) -> tuple[str, ...]:
         return (name, f"{name}_low", f"{name}_high")
@@ -177,7 +142,8 @@ def certificate_sheet(found: Sequence[CertifiedGroup], title: str) -> Sheet:
         Column("certified, wrong", ends("wrong"), _with_ends, 5),
         Column("epsilon exceeded", ("exceeded",), share, 7),
     )
-    return Sheet("certificates", title, columns, records)
+    title = f"certified answers: they lead by more than 2 epsilon, quantile {quantile:g}"
+    return Sheet("certificates", title, columns, tuple(certify(run, held_out, quantile=quantile)))
 
 
 def _with_ends(value: float, low: float, high: float) -> str:
@@ -186,29 +152,30 @@ def _with_ends(value: float, low: float, high: float) -> str:
 
 def _certified(
     run: Run, group: Group, epsilon: Estimate, exceeded: Estimate, grader: AnswerGrader
-) -> CertifiedGroup:
+) -> Record:
     flags = [
         (row, row.tree is not None and is_certified(run.tree(row), epsilon.value, grader))
         for row in group.rows
     ]
-    return CertifiedGroup(
-        group=group,
-        epsilon=epsilon,
-        exceeded=exceeded,
-        certified=_share([(row, certified) for row, certified in flags]),
-        accuracy=_share_or_none([(row, row.correct) for row, certified in flags if certified]),
-        others=_share_or_none([(row, row.correct) for row, certified in flags if not certified]),
-        wrong=_share([(row, certified and not row.correct) for row, certified in flags]),
-    )
+    certified = [(row, row.correct) for row, is_sure in flags if is_sure]
+    others = [(row, row.correct) for row, is_sure in flags if not is_sure]
+    wrong = [(row, is_sure and not row.correct) for row, is_sure in flags]
+    return {
+        **identity(group),
+        **interval("epsilon", epsilon),
+        **interval("certified", _share(flags)),
+        **interval("accuracy", _share(certified)),
+        **interval("others", _share(others)),
+        **interval("wrong", _share(wrong)),
+        **interval("exceeded", exceeded),
+    }
 
 
-def _share(flags: Sequence[tuple[Row, bool]]) -> Estimate:
-    """Share of questions, each with the mean over its seeds."""
+def _share(flags: Sequence[tuple[Row, bool]]) -> Estimate | None:
+    """Share of questions, each with the mean over its seeds; None without questions."""
+    if not flags:
+        return None
     values: defaultdict[str, list[float]] = defaultdict(list)
     for row, flag in flags:
         values[row.question].append(float(flag))
     return statistics.accuracy([sum(found) / len(found) for found in values.values()])
-
-
-def _share_or_none(flags: Sequence[tuple[Row, bool]]) -> Estimate | None:
-    return _share(flags) if flags else None

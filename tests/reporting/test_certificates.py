@@ -167,21 +167,19 @@ def test_a_report_of_certified_answers(tmp_path):
         ],
     )
     (found,) = certificates.certify(run, reference, quantile=0.7)
-    assert found.epsilon.value == pytest.approx(0.1)
-    assert found.epsilon.low <= found.epsilon.value <= found.epsilon.high
-    assert found.certified.value == pytest.approx(2 / 6)
-    assert found.accuracy is not None
-    assert found.others is not None
-    assert found.accuracy.value == 0.5
-    assert found.others.value == pytest.approx(2 / 4)
-    assert found.wrong.value == pytest.approx(1 / 6)
-    assert found.exceeded.value == pytest.approx(3 / 5)  # of the questions with an answer
-    assert found.wrong.value <= found.exceeded.value
+    assert found["epsilon"] == pytest.approx(0.1)
+    assert found["epsilon_low"] <= found["epsilon"] <= found["epsilon_high"]
+    assert found["certified"] == pytest.approx(2 / 6)
+    assert found["accuracy"] == 0.5
+    assert found["others"] == pytest.approx(2 / 4)
+    assert found["wrong"] == pytest.approx(1 / 6)
+    assert found["exceeded"] == pytest.approx(3 / 5)  # of the questions with an answer
+    assert found["wrong"] <= found["exceeded"]
     # At a level that the hard fifth counts for, nothing can be certified.
     (strict,) = certificates.certify(run, reference, quantile=0.9)
-    assert strict.epsilon.value == pytest.approx(0.9)
-    assert (strict.certified.value, strict.accuracy) == (0.0, None)
-    assert strict.others is not None
+    assert strict["epsilon"] == pytest.approx(0.9)
+    assert (strict["certified"], strict["accuracy"]) == (0.0, None)
+    assert strict["others"] is not None
 
 
 def test_groups_without_scores_trees_or_reference_are_left_out(tmp_path):
