@@ -503,7 +503,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/runs/folder.py:Run.tree", "self.tree_folders.get(row.key, self.folder)",
         "self.folder", "tests/runs/test_merge.py -k share_count_once"),
     Mutant("a configuration is evaluated on the questions it was chosen on",
-        "cats_jax/reporting/compute_optimal.py:_at_budget", "half.judged_on", "half.chosen_on",
+        "cats_jax/reporting/compute_optimal.py:_choice", "half.judged_on", "half.chosen_on",
         "tests/reporting/test_compute_optimal.py -k plain_python"),
     Mutant("a mean over some of the paper's N stands beside the paper's",
         "cats_jax/reporting/paper_tables.py:_ablation",

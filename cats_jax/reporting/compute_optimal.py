@@ -36,18 +36,20 @@ class Halves:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configuration that is best for a level at a budget.
+    """What the configuration of a level reaches, or those of all levels together.
 
     Attributes:
-        group: the configuration.
-        own: its accuracy on the questions that it was chosen on.
-        accuracy, cost: its accuracy and mean cost on the others.
+        group: the configuration; that of the first level if they differ.
+        own: accuracy on the questions of the choice.
+        accuracy, cost: accuracy and mean cost on the others.
+        right: share of right answers of each of the others.
     """
 
     group: Group
     own: float
     accuracy: Estimate
     cost: float
+    right: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -57,20 +59,19 @@ class AtBudget:
     Attributes:
         budget: largest mean cost per question, at each level.
         levels: the choice for each level.
+        by_level: these choices together.
         fixed: the choice of one configuration for all levels.
-        own: accuracy of the choice by level, on the questions that it was made on.
-        accuracy, cost: accuracy and mean cost of the choice by level, on the others.
-        gain: accuracy of the choice by level minus that of `fixed`, on the others, question by
-            question.
     """
 
     budget: float
     levels: Mapping[str, Choice]
+    by_level: Choice
     fixed: Choice
-    own: float
-    accuracy: Estimate
-    cost: float
-    gain: Paired
+
+    @property
+    def gain(self) -> Paired:
+        """Accuracy of the choice by level minus that of `fixed`, question by question."""
+        return statistics.paired(self.by_level.right, self.fixed.right)
 
 
 @dataclass(frozen=True)
@@ -125,27 +126,23 @@ def compute_optimal(found: Sequence[Group], cost: str = "tokens") -> ComputeOpti
             f"--compute-optimal: {len(questions)} questions and {len(complete)} configurations "
             "that have them all; it needs one, and questions of a level in both halves"
         )
-    everything = Halves(
-        tuple(question for half in halves.values() for question in half.chosen_on),
-        tuple(question for half in halves.values() for question in half.judged_on),
-    )
     dearest = {
-        id(group): max(_mean(group, cost, half.chosen_on) for half in halves.values())
-        for group in complete
+        id(group): max(_mean(group, cost, [half]) for half in halves.values()) for group in complete
     }
     budgets: list[AtBudget] = []
     for budget in sorted(set(dearest.values())):
-        best = {
-            level: _best(
-                [group for group in complete if _mean(group, cost, half.chosen_on) <= budget],
-                half.chosen_on,
-                cost,
-            )
-            for level, half in halves.items()
-        }
+        best = [
+            (_best([g for g in complete if _mean(g, cost, [half]) <= budget], [half], cost), half)
+            for half in halves.values()
+        ]
         affordable = [group for group in complete if dearest[id(group)] <= budget]
-        fixed = _best(affordable, everything.chosen_on, cost)
-        at = _at_budget(budget, cost, halves, best, fixed, everything)
+        fixed = _best(affordable, [*halves.values()], cost)
+        at = AtBudget(
+            budget=budget,
+            levels={level: _choice([pair], cost) for level, pair in zip(halves, best, strict=True)},
+            by_level=_choice(best, cost),
+            fixed=_choice([(fixed, half) for half in halves.values()], cost),
+        )
         if not budgets or _groups(at) != _groups(budgets[-1]):
             budgets.append(at)
     return ComputeOptimal(tuple(budgets), halves, left_out, tuple(single))
@@ -165,49 +162,24 @@ def _levels(found: Sequence[Group]) -> dict[str, list[str]]:
     return {name: [q for q, level in level_of.items() if level == name] for name in names}
 
 
-def _best(affordable: Sequence[Group], questions: Sequence[str], cost: str) -> Group:
+def _best(affordable: Sequence[Group], halves: Sequence[Halves], cost: str) -> Group:
     return max(
         affordable,
-        key=lambda group: (_mean(group, "correct", questions), -_mean(group, cost, questions)),
+        key=lambda group: (_mean(group, "correct", halves), -_mean(group, cost, halves)),
     )
 
 
-def _at_budget(
-    budget: float,
-    cost: str,
-    halves: Mapping[str, Halves],
-    best: Mapping[str, Group],
-    fixed: Group,
-    everything: Halves,
-) -> AtBudget:
-    by_level = [
-        (best[level], question) for level, half in halves.items() for question in half.judged_on
-    ]
-    right = [group.by_question()[question] for group, question in by_level]
-    costs = [group.by_question(cost)[question] for group, question in by_level]
-    own = [
-        best[level].by_question()[question]
-        for level, half in halves.items()
-        for question in half.chosen_on
-    ]
-    return AtBudget(
-        budget=budget,
-        levels={level: _choice(best[level], half, cost) for level, half in halves.items()},
-        fixed=_choice(fixed, everything, cost),
+def _choice(parts: Sequence[tuple[Group, Halves]], cost: str) -> Choice:
+    """What the configuration of each part reaches on the part's questions."""
+    right = [group.by_question()[q] for group, half in parts for q in half.judged_on]
+    own = [group.by_question()[q] for group, half in parts for q in half.chosen_on]
+    costs = [group.by_question(cost)[q] for group, half in parts for q in half.judged_on]
+    return Choice(
+        group=parts[0][0],
         own=sum(own) / len(own),
         accuracy=statistics.accuracy(right),
         cost=sum(costs) / len(costs),
-        gain=statistics.paired(right, [fixed.by_question()[question] for _, question in by_level]),
-    )
-
-
-def _choice(group: Group, half: Halves, cost: str) -> Choice:
-    right = group.by_question()
-    return Choice(
-        group=group,
-        own=_mean(group, "correct", half.chosen_on),
-        accuracy=statistics.accuracy([right[question] for question in half.judged_on]),
-        cost=_mean(group, cost, half.judged_on),
+        right=right,
     )
 
 
@@ -215,6 +187,7 @@ def _groups(at: AtBudget) -> list[int]:
     return [id(choice.group) for choice in (*at.levels.values(), at.fixed)]
 
 
-def _mean(group: Group, column: str, questions: Sequence[str]) -> float:
-    values = group.by_question(column)
-    return sum(values[question] for question in questions) / len(questions)
+def _mean(group: Group, column: str, halves: Sequence[Halves]) -> float:
+    """Mean over the questions of the choice."""
+    values = [group.by_question(column)[q] for half in halves for q in half.chosen_on]
+    return sum(values) / len(values)

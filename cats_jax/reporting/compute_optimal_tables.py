@@ -30,9 +30,9 @@ def _whole(result: ComputeOptimal, title: str, cost: Cost) -> Sheet:
     records = tuple(
         {
             "budget": at.budget,
-            **interval("accuracy", at.accuracy),
-            "own_half": at.own,
-            cost: at.cost,
+            **interval("accuracy", at.by_level.accuracy),
+            "own_half": at.by_level.own,
+            cost: at.by_level.cost,
             **{f"fixed_{name}": value for name, value in identity(at.fixed.group).items()},
             **interval("fixed_accuracy", at.fixed.accuracy),
             "fixed_own_half": at.fixed.own,

@@ -99,13 +99,13 @@ def test_choices_are_those_of_plain_python(data, cost):
         names = {level: _key(choice.group) for level, choice in at.levels.items()}
         assert names == {str(level): name for level, name in by_level.items()}
         assert _key(at.fixed.group) == fixed
-        assert at.own == pytest.approx(own)
-        assert at.accuracy.value == pytest.approx(judged)
+        assert at.by_level.own == pytest.approx(own)
+        assert at.by_level.accuracy.value == pytest.approx(judged)
         assert at.fixed.accuracy.value == pytest.approx(of_fixed)
         assert at.gain.difference.value == pytest.approx(judged - of_fixed)
         # More freedom is never worse where the choice is made.
-        assert at.own >= at.fixed.own - 1e-9
-    owns = [at.own for at in result.budgets]
+        assert at.by_level.own >= at.fixed.own - 1e-9
+    owns = [at.by_level.own for at in result.budgets]
     assert owns == sorted(owns)
 
 
