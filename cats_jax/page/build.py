@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -141,15 +142,10 @@ def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: Tex
         + "".join(block(f"figures-{number}", part) for number, part in enumerate(figures)),
         "scripts": "".join(f"<script>{script}</script>\n" for script in assets.scripts),
     }
-    # Inserted texts are not searched for names.
-    for number, part in enumerate(assets.template.split("{{")):
-        name, closed, rest = part.partition("}}")
-        if number == 0:
-            file.write(part)
-            continue
-        assert closed, "a name in the template has no end"
-        if name == "trees":
-            shutil.copyfileobj(trees, file)
-        else:
-            file.write(values[name])
-        file.write(rest)
+    above, below = (
+        re.sub(r"\{\{(\w+)\}\}", lambda name: values[name[1]], part)
+        for part in assets.template.split("{{trees}}")
+    )
+    file.write(above)
+    shutil.copyfileobj(trees, file)
+    file.write(below)

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import theory
 from cats_jax import cli
@@ -357,14 +356,6 @@ def test_worst_violations_are_the_worst_over_all_risks(n):
     # A grid of risks comes close to the supremum from below.
     assert worst <= found + 1e-9
     assert found == pytest.approx(worst, abs=5e-3)
-
-
-def test_binomial_tails_are_double_precision():
-    k, n, p = np.array([3.0, 10, 400]), np.array([10.0, 20, 1000]), np.array([0.2, 0.9, 0.45])
-    np.testing.assert_allclose(
-        binomials.binomial_cdf(k, n, p), stats.binom.cdf(k, n, p), rtol=1e-10
-    )
-    assert binomials.binomial_cdf(k, n, p).dtype == np.float64
 
 
 def test_suprema_over_posteriors_find_the_worst_posterior():

@@ -179,8 +179,10 @@ def check_delta_outside(*, bound: Bound = accuracy_lower_bound_union) -> CheckRe
 def check_success_event(*, seed: int, noise: float = 0.09) -> CheckReport:
     """A selected path other than the best one may be correct as well."""
     trials = 1000
-    draws = continuous_draws(0.3, noise, seed=seed, num_candidates=256, trials=trials)
-    found = outcomes(*draws, 0.6)
+    chance, value, deviation = np.random.default_rng(seed).random((3, trials, 256))
+    # Right paths have a reward in [.6, 1], wrong ones in [0, .5].
+    rewards = np.where(chance < 0.3, 0.6 + 0.4 * value, 0.5 * value)
+    found = outcomes(rewards, rewards + noise * (2.0 * deviation - 1.0), 0.6)
     success = int(found.correct.sum())
     event = int((found.covered & found.best).sum())
     return judge(
@@ -195,16 +197,6 @@ def check_success_event(*, seed: int, noise: float = 0.09) -> CheckReport:
         ),
         remedy="it contains that event; what matters is best correct minus best wrong",
     )
-
-
-def continuous_draws(
-    p1: float, noise: float, *, seed: int, num_candidates: int, trials: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(rewards, scores): right paths have a reward in [.6, 1], wrong ones in [0, .5]."""
-    rng = np.random.default_rng(seed)
-    right, value, deviation = rng.random((3, trials, num_candidates))
-    rewards = np.where(right < p1, 0.6 + 0.4 * value, 0.5 * value)
-    return rewards, rewards + noise * (2.0 * deviation - 1.0)
 
 
 def _cases() -> list[tuple[World, int]]:

@@ -16,11 +16,6 @@ RiskBound = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(empirical risk k / n, n) -> upper bound on the risk."""
 
 
-def binomial_cdf(k: np.ndarray, n: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Pr[Bin(n, p) <= k] for k < n and p in [0, 1]."""
-    return special.betainc(n - k, k + 1.0, 1.0 - p)
-
-
 def worst_violations(risk_bound: RiskBound, sizes: Sequence[int]) -> np.ndarray:
     """sup over risks of Pr[risk > bound], one value per n.
 
@@ -32,5 +27,7 @@ def worst_violations(risk_bound: RiskBound, sizes: Sequence[int]) -> np.ndarray:
     starts = np.cumsum([0, *sizes[:-1]])
     k = np.arange(n.size, dtype=np.float64) - np.repeat(starts, sizes)
     values = risk_bound(k / n, n)
-    violated = np.where(values < 1.0, binomial_cdf(k, n, np.clip(values, 0.0, 1.0)), 0.0)
+    # Pr[Bin(n, p) <= k] is an incomplete beta integral.
+    tail = special.betainc(n - k, k + 1.0, 1.0 - np.clip(values, 0.0, 1.0))
+    violated = np.where(values < 1.0, tail, 0.0)
     return np.maximum.reduceat(violated, starts)
