@@ -279,11 +279,9 @@ def evaluate(
     models: ModelSource,
     folder: str | pathlib.Path,
     *,
-    observers: Sequence[Observer] = (),
     grader: AnswerGrader | None = None,
     runner: CellRunner | None = None,
-    keep_going: bool = False,
-    until: UntilCertified | None = None,
+    **options: Any,
 ) -> tuple[Run, WallTimes]:
     """Search and grade all questions that have no row in the run folder yet, cell by cell.
 
@@ -294,12 +292,9 @@ def evaluate(
         evaluation: result of `prepare`.
         models: source of the recipe's models.
         folder: the run folder, which is created or continued.
-        observers: objects notified of each cell and row, such as progress bars.
         grader: decides which answers are the same; default: `default_grader`.
         runner: searches the questions of a cell; default: `LocalRunner`, in this process.
-        keep_going: whether a run in which every search fails continues, see `FailureWatch`.
-        until: a claim that ends the run as soon as it is settled; the runner must return when all
-            questions of a call have ended, as `LocalRunner` does.
+        options: further arguments of `search_cells`.
 
     Returns:
         The run as read from its folder, and the times.
@@ -317,16 +312,7 @@ def evaluate(
             evaluation.recipe, evaluation.cells, models, grader, times, pathlib.Path(folder)
         )
     with RunWriter(folder, evaluation.manifest) as writer:
-        search_cells(
-            evaluation,
-            writer,
-            runner,
-            times,
-            grader=grader,
-            observers=observers,
-            keep_going=keep_going,
-            until=until,
-        )
+        search_cells(evaluation, writer, runner, times, grader=grader, **options)
     return finished(writer, times, started)
 
 
@@ -341,7 +327,15 @@ def search_cells(
     keep_going: bool = False,
     until: UntilCertified | None = None,
 ) -> None:
-    """Search and grade the questions without a row in an open run folder; see `evaluate`."""
+    """Search and grade the questions without a row in an open run folder; see `evaluate`.
+
+    Args:
+        evaluation, writer, runner, times, grader: as there.
+        observers: objects notified of each cell and row, such as progress bars.
+        keep_going: whether a run in which every search fails continues, see `FailureWatch`.
+        until: a claim that ends the run as soon as it is settled; the runner must return when all
+            questions of a call have ended, as `LocalRunner` does.
+    """
     questions = evaluation.questions
     if not keep_going:
         observers = (*observers, FailureWatch(writer.folder))
