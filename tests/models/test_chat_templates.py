@@ -53,7 +53,6 @@ TEMPLATES = {
     "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
     "{% endfor %}",
     "names": "{{ tools }}{{ documents is none }}{{ date_string is defined }}{{ nothing }}",
-    "day": "{{ strftime_now('%Y') }}",
 }
 
 
@@ -67,6 +66,12 @@ def test_templates_render_as_those_of_transformers(name, answer):
         TEMPLATES[name], {**variables, "messages": messages, "tools": None, "documents": None}
     )
     assert ours == theirs
+
+
+def test_the_day_of_a_template_is_always_the_same():
+    # SmolLM3's, gpt-oss's and Mistral Small's ask for the day whatever they are given.
+    day = render("{{ strftime_now('%d %B %Y') }} {{ strftime_now('%Y-%m-%d %H:%M') }}", {})
+    assert day == "26 July 2024 2024-07-26 00:00"
 
 
 def test_a_tokenizer_with_a_hostile_template_is_refused():

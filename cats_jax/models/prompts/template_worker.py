@@ -1,7 +1,7 @@
 """Renders chat templates in the process that `bounded_template.py` starts for it.
 
 It is run as a file and imports nothing but jinja2, so that it starts at once. The environment of
-the templates is that of transformers. A request and its reply are one line of JSON each. Memory,
+the templates is that of transformers, but the day is always the same. A request and its reply are one line of JSON each. Memory,
 CPU time of a request, and length of the text are limited.
 """
 
@@ -23,6 +23,9 @@ MAX_SECONDS = 2
 
 MAX_TEXT = 1 << 20
 """Most characters of a rendered conversation."""
+
+_DAY = datetime.datetime(2024, 7, 26)
+"""The day of all templates that ask for it, as `date_string` in `chat.py`."""
 
 
 def main() -> None:
@@ -94,7 +97,7 @@ def _compiled(template: str) -> Any:
     )
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    environment.globals["strftime_now"] = _DAY.strftime
     return environment.from_string(template)
 
 
