@@ -173,6 +173,28 @@ def test_the_longer_of_two_special_tokens_is_meant():
     assert encoder.chunks("1", ["2"])[0] == (longest, *world.encode("1"))
 
 
+@pytest.mark.parametrize("layout", ["answer", "text"])
+def test_only_the_first_text_has_the_space_that_a_tokenizer_puts_before_it(layout):
+    letters = ["\u2581", "\n", *map(chr, range(33, 127))]
+    backend = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template="<s>{{ messages[0]['content'] }}</s>",
+    )
+    tokenizer.add_tokens(["<tag>"], special_tokens=True)
+    pair = TokenPair("+", "-")
+    chosen = PRMFormat("mine", layout, "<tag>", pair, between="\n", prompt="{question}=")
+    chunks = StepEncoder(chosen, tokenizer).chunks("1+1", ["2", "3"])
+    # On the families' cards the tokenizer puts "<s>" before a plain text.
+    text = {"answer": "<s>1+1=</s>2<tag>\n3<tag>", "text": "1+1=2<tag>\n3<tag>"}[layout]
+    expected = tokenizer(text, add_special_tokens=False)["input_ids"]
+    expected = [*[tokenizer.bos_token_id][layout == "answer" :], *expected]
+    assert [token for chunk in chunks for token in chunk] == expected
+
+
 def test_a_tokenizer_whose_parts_differ_from_the_whole_is_refused():
     words = ["<s>", "<unk>", "+", "-", "\n\n", ".\n\n", "."]
     backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))

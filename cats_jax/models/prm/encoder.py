@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadInputError
@@ -61,12 +61,15 @@ class StepEncoder:
             pair = prm_format.read_out
             self.pair_ids = (single(pair.positive), single(pair.negative))
         self._chat = ChatTemplate(tokenizer)
+        self._begin: Ids = ()
         try:
             self._trims = prm_format.layout != "text" and self._chat.trims()
             first, later = self._texts()
         except ChatError as error:
             raise self._misfit(str(error)) from error
-        self._first, self._later = self._unit(first), self._unit(later)
+        behind = prm_format.joined and prm_format.tag in self._chat.special
+        self._first, self._later = self._unit(first), self._unit(later, behind=behind)
+        self._first = replace(self._first, before=(*self._begin, *self._first.before))
         if not self._first.before:
             raise self._misfit("its prompt does not begin with a special token")
         # What follows a tag that is ordinary text is encoded behind the text that makes the tag.
@@ -158,7 +161,9 @@ class StepEncoder:
             begin = self._tokenizer.bos_token
             if begin is None and prm_format.joined:
                 raise self._misfit("it has no token for the beginning of a text (bos_token)")
-            return (begin or "") + prompt + STEP, prm_format.between + STEP
+            # The families' tokenizers put it before the ids of the text.
+            self._begin = () if begin is None else (self._tokenizer.bos_token_id,)
+            return prompt + STEP, prm_format.between + STEP
         if prm_format.layout == "answer":
             text = self._chat.render([("user", prompt)], answer=True, system=prm_format.system)
             if text.count(QUESTION) != 1:
@@ -172,9 +177,9 @@ class StepEncoder:
             raise self._misfit("its chat template does not show each of four turns once")
         return first, rest[0]
 
-    def _unit(self, text: str) -> _Unit:
+    def _unit(self, text: str, *, behind: bool = False) -> _Unit:
         """Cuts a text at special tokens into the unit of the step in it."""
-        items = self._chat.cut(text)
+        items = self._chat.cut(text, behind=behind)
         (index,) = (i for i, item in enumerate(items) if isinstance(item, tuple) and STEP in item)
         before, run = items[:index], items[index]
         assert isinstance(run, tuple)
@@ -191,7 +196,7 @@ class StepEncoder:
         text = first.replace(QUESTION, question).replace(STEP, steps[0])
         text += tag + later.replace(STEP, steps[1])
         text += tag if self._format.read_at == "tag" else ""
-        joined = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        joined = [*self._begin, *self._tokenizer(text, add_special_tokens=False)["input_ids"]]
         chunks = [token for chunk in self.chunks(question, steps) for token in chunk]
         if chunks != joined:
             raise self._misfit(

@@ -3,7 +3,9 @@
 A tokenizer's chat template renders a conversation once, with marks in the places of texts. The
 rendered text is cut at special tokens, and each run between two of them is encoded by itself when
 its places are filled in. A text gets the ids that it has in the rendered whole, except that names
-of special tokens in it are ordinary text.
+of special tokens in it are ordinary text. Some tokenizers put a space before the first text only,
+and some tokens, as those of Phi-3, take in the white space beside them: a run says what stands
+beside it.
 """
 
 from __future__ import annotations
@@ -23,8 +25,13 @@ Run = tuple[str, ...]
 QUESTION, STEP, TAG, SYSTEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 _PLACES = re.compile(f"([{QUESTION}{STEP}{SYSTEM}])")
 
+# Two more mark the edges of a run: text behind a special token, and text beside a token that takes
+# in white space.
+_BEHIND, _BARE = "\ufdd4", "\ufdd5"
+
 # Some templates of Llama write the day's date into the prompt unless they are given one, and no
-# result may depend on the day. The other templates of Llama have this date as a constant.
+# result may depend on the day. The other templates of Llama have this date as a constant. Templates
+# that ask for the day by `strftime_now` get this one, too.
 _VARIABLES = {"date_string": "26 Jul 2024"}
 
 
@@ -52,7 +59,11 @@ class ChatTemplate:
         for name in self._switches:
             if name not in (tokenizer.get_chat_template() if tokenizer.chat_template else ""):
                 raise ChatError(f"its chat template has no switch {name}: leave the key out")
-        self.special = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
+        added = tokenizer.added_tokens_decoder
+        self.special = {str(token): i for i, token in added.items()}
+        self._bare_left = {str(token) for token in added.values() if token.lstrip}
+        self._bare_right = {str(token) for token in added.values() if token.rstrip}
+        self._inner = _without_first_space(tokenizer)
 
     def render(self, turns: Sequence[tuple[str, str]], *, answer: bool, system: str = "") -> str:
         """The text of a conversation.
@@ -87,20 +98,27 @@ class ChatTemplate:
         """Whether the template cuts white space off a user's message."""
         return f" {STEP} " not in self.render([("user", f" {STEP} ")], answer=True)
 
-    def cut(self, text: str) -> list[int | Run]:
-        """A text as a list of ids of special tokens and of the runs between them, in order."""
+    def cut(self, text: str, *, behind: bool = False) -> list[int | Run]:
+        """A text as a list of ids of special tokens and of the runs between them, in order.
+
+        `behind` says whether a token stands before the text.
+        """
         parts = [text]
         if self.special:
             # Where one name begins another, the longer one is meant.
             names = sorted(self.special, key=len, reverse=True)
             parts = re.split("(" + "|".join(map(re.escape, names)) + ")", text)
-        return [
-            self.special[part]
-            if part in self.special
-            else tuple(piece for piece in _PLACES.split(part) if piece)
-            for part in parts
-            if part
-        ]
+        items: list[int | Run] = []
+        for before, part, after in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
+            if part in self.special:
+                items.append(self.special[part])
+            elif part:
+                is_behind = behind or before in self.special
+                left = _BARE if before in self._bare_right else _BEHIND * is_behind
+                right = _BARE if after in self._bare_left else ""
+                pieces = (left, *_PLACES.split(part), right)
+                items.append(tuple(piece for piece in pieces if piece))
+        return items
 
     def ids(self, items: Sequence[int | Run], texts: Mapping[str, str] | None = None) -> Ids:
         """Token ids of the items that `cut` returned, with `texts` in their places."""
@@ -111,8 +129,15 @@ class ChatTemplate:
 
     def encode(self, text: str) -> Ids:
         """Token ids of a text; names of special tokens in it are encoded as ordinary text."""
+        is_behind = text.startswith((_BEHIND, _BARE))
+        if is_behind:
+            text = text[1:].lstrip() if text.startswith(_BARE) else text[1:]
+        if text.endswith(_BARE):
+            text = text[:-1].rstrip()
         if not text:
             return ()
+        if is_behind and self._inner is not None:
+            return tuple(self._inner.encode(text, add_special_tokens=False).ids)
         encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
         return tuple(encoded["input_ids"])
 
@@ -120,3 +145,17 @@ class ChatTemplate:
 def filled(run: Run, texts: Mapping[str, str]) -> str:
     """A run's text with `texts` in its places; inserted texts are not searched for places."""
     return "".join(texts.get(piece, piece) for piece in run)
+
+
+def _without_first_space(tokenizer: Any) -> Any:
+    """The backend for text behind a token, if the tokenizer puts a space before the first text.
+
+    None for any other tokenizer, which encodes all texts alike.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or "prepend_scheme=first" not in repr(backend.pre_tokenizer):
+        return None
+    never = backend.to_str().replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
+    found = type(backend).from_str(never)
+    found.encode_special_tokens = True
+    return found

@@ -107,8 +107,8 @@ class PromptEncoder:
         return self._chat.ids(self._items_with_system, {QUESTION: question, SYSTEM: system})
 
     def text_ids(self, text: str) -> Ids:
-        """Ids of a text of the format; names of special tokens in it are these tokens."""
-        return self._chat.ids(self._chat.cut(text))
+        """Ids of a text within an answer; names of special tokens in it are these tokens."""
+        return self._chat.ids(self._chat.cut(text, behind=True))
 
     def _misfit(self, reason: str) -> BadInputError:
         return BadInputError(

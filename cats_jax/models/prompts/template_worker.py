@@ -1,8 +1,8 @@
 """Renders chat templates in the process that `bounded_template.py` starts for it.
 
 It is run as a file and imports nothing but jinja2, so that it starts at once. The environment of
-the templates is that of transformers, but the day is always the same. A request and its reply are one line of JSON each. Memory,
-CPU time of a request, and length of the text are limited.
+the templates is that of transformers, but the day is always the same. A request and its reply are
+one line of JSON each. Memory, CPU time of a request, and length of the text are limited.
 """
 
 from __future__ import annotations
