@@ -231,6 +231,39 @@ def test_steps_make_up_the_text_and_none_is_blank(text):
     assert "\n\n" not in rest.lstrip()
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        # Mistral's models that think give parts, and so do gateways to Claude.
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+          {"type": "text", "text": "1"}, {"type": "text", "text": "2"}], "12"),
+        ([], ""),
+        (None, ""),
+    ],
+)  # fmt: skip
+def test_a_content_in_parts_is_the_text_of_its_parts(connect, content, text):
+    def in_parts(reply):
+        reply["choices"][0]["message"]["content"] = content
+        return reply
+
+    with serving(*_PROBED, in_parts) as server:
+        ((answer,),) = connect(server).generate_answers([request(seeds=[1])], 8).answers
+        assert "".join(texts(answer)) == text
+        assert len(server.bodies) == PROBES + 1
+
+
+@pytest.mark.parametrize("reason", ["model_length", "tool_calls", "sensitive"])
+def test_a_sample_that_an_endpoint_cut_is_cut(connect, reason):
+    def cut(reply):
+        reply["choices"][0] |= {"finish_reason": reason, "message": {"content": "12"}}
+        return reply
+
+    with serving(*_PROBED, cut) as server:
+        ((answer,),) = connect(server).generate_answers([request(seeds=[1])], 8).answers
+        assert [each.finish for each in answer] == ["length"]
+        assert len(server.bodies) == PROBES + 1
+
+
 # What can go wrong
 
 _PAGE = (200, {}, b"<html>Sign in</html>")

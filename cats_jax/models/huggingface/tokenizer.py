@@ -15,18 +15,25 @@ from ..local_files import LOCAL_FILES
 def load_tokenizer(folder: pathlib.Path) -> Any:
     """The tokenizer as it was saved.
 
-    For some model types, such as qwen2, AutoTokenizer (5.19) rebuilds the splitting rules of the
+    For some model types, such as qwen2 and llama, AutoTokenizer (5.19) rebuilds the rules of the
     type, even if the folder holds another tokenizer. If a folder says that its tokenizer.json is
-    the whole tokenizer, that file alone is used.
+    the whole tokenizer, that file alone is used. Any other tokenizer gets the rules of its file.
     """
-    file = folder / "tokenizer_config.json"
+    file, whole = folder / "tokenizer_config.json", folder / "tokenizer.json"
     saved_class = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
     if saved_class in ("TokenizersBackend", "PreTrainedTokenizerFast"):
         return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, **LOCAL_FILES)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer
     pieces = folder / "tokenizer.model"
-    if pieces.is_file() and not (folder / "tokenizer.json").is_file():
-        _merge_by_score(tokenizer.backend_tokenizer, pieces)
+    if whole.is_file():
+        saved = Tokenizer.from_file(str(whole))
+        backend.model, backend.decoder = saved.model, saved.decoder
+        backend.normalizer, backend.pre_tokenizer = saved.normalizer, saved.pre_tokenizer
+    elif pieces.is_file():
+        _merge_by_score(backend, pieces)
     return tokenizer
 
 

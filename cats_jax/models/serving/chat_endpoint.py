@@ -43,7 +43,9 @@ _START = b'{"key": "'
 
 _ENDS = {
     **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "content_filter"), "length"),
+    **dict.fromkeys(("length", "max_tokens", "content_filter", "tool_calls"), "length"),
+    # Mistral's and Z.ai's names for the end of the context, and Z.ai's for a filter.
+    **dict.fromkeys(("model_length", "model_context_window_exceeded", "sensitive"), "length"),
 }
 """Endpoints' names for the end of a sample: by itself or at a stop text ("stop"), or cut."""
 
@@ -176,10 +178,7 @@ class ChatEndpoint(Server):
         finish = choice.get("finish_reason")
         if finish is None:
             raise UnfitServerError("does not say why an answer ended (finish_reason)")
-        text = choice["message"].get("content")
-        text = "" if text is None else text
-        if not isinstance(text, str):
-            raise TypeError(f"content is a {type(text).__name__}")
+        text = _text(choice["message"].get("content"))
         # vLLM and SGLang name the stop text in these entries, and others leave it in the text.
         for told in (choice.get("stop_reason"), choice.get("matched_stop")):
             if told in body.get("stop", ()) and not text.endswith(str(told)):
@@ -288,6 +287,15 @@ def kept_replies(path: str) -> Replies:
 def _digest(value: Any) -> str:
     """SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _text(content: Any) -> str:
+    """The text of a message: a text, null, or a list of parts, whose thoughts are left out."""
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part["type"] == "text")
+    if not isinstance(content, str | None):
+        raise TypeError(f"content is a {type(content).__name__}")
+    return content or ""
 
 
 def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
