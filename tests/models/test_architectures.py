@@ -7,6 +7,7 @@ import torch
 import transformers
 from tiny_models import build_tokenizer
 
+from cats_jax.errors import BadInputError
 from cats_jax.models.huggingface.decoding_rows import DecodingRows
 from cats_jax.models.huggingface.model import CHUNK_WIDTH, WIDTH, CausalModel
 from cats_jax.protocols import Question
@@ -47,6 +48,12 @@ MODELS = {
     ),
     # It attends twice, to different halves of the values.
     "diffllama": (transformers.DiffLlamaConfig, _SHAPE, False),
+    # It takes a view of what attention returns.
+    "afmoe": (
+        transformers.AfmoeConfig,
+        {**_SHAPE, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2},
+        True,
+    ),
     # The longest text of a pass turns all of them.
     "phi3 with longrope": (
         transformers.Phi3Config,
@@ -102,6 +109,18 @@ def test_rows_of_two_widths_have_the_logits_of_their_texts(tmp_path, name):
                 logits[row], expected[row][first + tick], rtol=1e-4, atol=1e-4
             )
     assert model._in_line == in_line
+
+
+@torch.inference_mode()
+def test_a_model_with_a_state_of_its_own_is_refused(tmp_path):
+    # Its recurrent layers have no keys: a continued text would lose what is before.
+    config = transformers.RecurrentGemmaConfig(**{**_SHAPE, "num_hidden_layers": 3})
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    model = CausalModel(tmp_path, device="cpu", dtype="float32", num_threads=1)
+    model.load_weights()
+    with pytest.raises(BadInputError, match="'recurrent_gemma' keeps other things than keys"):
+        model.extend(model.new_cache(), [None], [(6, 7, 8)])
 
 
 @torch.inference_mode()

@@ -7,6 +7,7 @@ import tiny_models
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV3Config,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
@@ -152,3 +153,5 @@ def test_layers_of_another_kind_are_refused_before_weights_are_read(tmp_path):
     config = Gemma3TextConfig(**_SIZES, use_bidirectional_attention=True)
     with pytest.raises(BadInputError, match="use_bidirectional_attention"):
         check_computable(config, folder)
+    with pytest.raises(BadInputError, match="'kv_lora_rank', which the backend hf"):
+        check_computable(DeepseekV3Config(), folder)

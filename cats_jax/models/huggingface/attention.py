@@ -28,6 +28,8 @@ def check_computable(config: Any, folder: pathlib.Path) -> None:
     both_ways = getattr(config, "use_bidirectional_attention", None)
     if both_ways is True or both_ways == "all":
         others = ["use_bidirectional_attention"]
+    if getattr(config, "kv_lora_rank", None):  # keys and values of different sizes (DeepSeek's)
+        others = ["kv_lora_rank"]
     if others:
         raise BadInputError(
             f"{str(folder)!r} ({config.model_type}) has layers of the kind {others[0]!r}, which "

@@ -407,6 +407,12 @@ class CausalModel:
             # The head is a product of its own, with one row per kept column.
             logits_to_keep=keep if filled >= self._min_rows else queries,
         ).logits
+        if not all(layer.written for layer in layers):
+            raise BadInputError(
+                f"{str(self._folder)!r}: a layer of model type {self.config.model_type!r} keeps "
+                "other things than keys and values, which the backend hf does not compute: set "
+                "backend: vllm, or take another model"
+            )
         if kv is not part.kv:
             columns = slice(part.column, part.column + queries)
             part.kv[:, :, :, columns] = kv[:, :rows, :, columns]

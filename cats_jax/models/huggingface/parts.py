@@ -126,10 +126,15 @@ class LineLayer(DynamicLayer):
 
 
 class BufferLayer(DynamicLayer):
-    """One layer's view of a part's buffer: new entries go to fixed columns."""
+    """One layer's view of a part's buffer: new entries go to fixed columns.
+
+    Attributes:
+        written: whether the layer has written its new keys and values.
+    """
 
     def __init__(self, keys: Tensor, values: Tensor, column: int):
         super().__init__()
+        self.written = False
         self.keys, self.values = keys, values
         self.is_initialized = True
         self._column = column
@@ -140,6 +145,7 @@ class BufferLayer(DynamicLayer):
         """Writes [B, heads, Q, dim] into the buffer; returns all of it, [B, heads, W, dim]."""
         assert self.keys is not None
         assert self.values is not None
+        self.written = True
         columns = slice(self._column, self._column + key_states.shape[2])
         self.keys[:, :, columns] = key_states
         self.values[:, :, columns] = value_states
@@ -189,7 +195,8 @@ def _attention(
                 f"serve the model with vLLM"
             )
     if line is None:
-        return _grouped_query(query, key, value, attention_mask, scaling), None
+        # Some architectures take a view of it, as transformers' own functions allow.
+        return _grouped_query(query, key, value, attention_mask, scaling).contiguous(), None
     index: Any = module.layer_idx
     return line[index].attend(query, key, value, scaling), None
 
