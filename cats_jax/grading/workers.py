@@ -2,8 +2,7 @@
 
 The processes run a program of their own (`worker`). A fork of a process that runs JAX may deadlock,
 and `multiprocessing` would run the user's main module again. The pool works from any thread, in
-notebooks, in Ray actors and under asyncio. A worker ends when its owner dies, because its standard
-input is closed.
+notebooks, in Ray actors and under asyncio.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ from __future__ import annotations
 import json
 import os
 import queue
-import select
 import signal
-import subprocess
 import sys
 import threading
-import time
 import weakref
 from typing import Any
 
+from ..line_process import LineProcess, NoReplyError
 from .worker import MEMORY
 
 _REQUESTS_PER_WORKER = 5000
@@ -106,9 +103,12 @@ class _Worker:
     def __init__(self, seconds: float, memory_mb: int) -> None:
         self._seconds = seconds
         self._memory_mb = memory_mb
-        self._owner = os.getpid()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.served = 0
+        self._process: LineProcess | None = None
+
+    @property
+    def served(self) -> int:
+        """Number of replies of the process; 0 without one."""
+        return 0 if self._process is None else self._process.served
 
     def prepare(self) -> None:
         """Start a process if there is none, or replace one that has ended or served enough."""
@@ -118,63 +118,32 @@ class _Worker:
             self.kill()
         if self._process is None:
             arguments = [json.dumps(sys.path), str(self._seconds), str(self._memory_mb << 20)]
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                # Sets of symbols then have the same order in every process.
-                env={**os.environ, "PYTHONHASHSEED": "0"},
-                # Ctrl-C must reach the owner only.
-                start_new_session=True,
-                bufsize=0,
-            )
-            self.served = 0
+            # Sets of symbols then have the same order in every process.
+            environment = {**os.environ, "PYTHONHASHSEED": "0"}
+            self._process = LineProcess([sys.executable, "-c", _PROGRAM, *arguments], environment)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert self._process is not None
         limit = self._seconds * _WALL_FACTOR + (_START_SECONDS if self.served == 0 else 0.0)
-        deadline = time.monotonic() + limit
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-        except BrokenPipeError:
-            raise self._failure() from None
-        reply = bytearray()
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN | select.POLLHUP)
-        while not reply.endswith(b"\n"):
-            wait = deadline - time.monotonic()
-            if wait <= 0 or not poll.poll(wait * 1000):
-                raise WorkerFailure(f"no end in sight after {limit:.0f} s")
-            part = os.read(process.stdout.fileno(), 1 << 16)
-            if not part:
-                raise self._failure()
-            reply += part
-        self.served += 1
+            reply = self._process.ask(json.dumps(request).encode(), limit)
+        except NoReplyError as error:
+            if error.code is None:
+                raise WorkerFailure(f"no end in sight after {limit:.0f} s") from None
+            raise self._failure(error.code) from None
         answer: dict[str, Any] = json.loads(reply)
         if answer.get("error") == MEMORY:
             raise _OutOfMemory(self._memory_message)
         return answer
 
     def kill(self) -> None:
-        """End the process if there is one and this process started it."""
+        """End the process if there is one."""
         process, self._process = self._process, None
-        self.served = 0
-        if process is None or self._owner != os.getpid():
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if process is not None:
+            process.end()
 
-    def _failure(self) -> WorkerFailure:
-        """Why the process ended without a reply."""
-        assert self._process is not None
-        code = self._process.wait()
+    def _failure(self, code: int) -> WorkerFailure:
+        """Why the process ended with a return code, without a reply."""
         if code == -signal.SIGPROF:
             return WorkerFailure(f"takes more than {self._seconds:g} s")
         if code > 0 and self.served == 0:

@@ -7,11 +7,9 @@ Python, but not from loops without an end or from texts of gigabytes.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import json
 import pathlib
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
+from ...line_process import LineProcess, NoReplyError
 from .template_worker import MAX_SECONDS
 
 _WORKER = pathlib.Path(__file__).with_name("template_worker.py")
@@ -54,60 +53,34 @@ class _Worker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: LineProcess | None = None
         atexit.register(self.close)
 
-    def ask(self, request: str) -> str:
+    def ask(self, request: str) -> bytes:
         """The line of reply to a line of request.
 
         Raises:
             TemplateFailure: the process was ended at a limit.
         """
         with self._lock:
-            process = self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            timer = threading.Timer(_MAX_WAIT, process.kill)
-            timer.start()
+            if self._process is None or self._process.poll() is not None:
+                self.close()
+                # -I: neither the working directory nor the environment chooses its modules.
+                command = [sys.executable, "-I", str(_WORKER), *_MODULES]
+                self._process = LineProcess(command)
             try:
-                process.stdin.write(request + "\n")
-                process.stdin.flush()
-                reply = process.stdout.readline()
-            except OSError:
-                reply = ""
-            finally:
-                timer.cancel()
-            if not reply.endswith("\n"):
+                return self._process.ask(request.encode("ascii"), _MAX_WAIT)
+            except NoReplyError:
                 self.close()
                 raise TemplateFailure(
                     f"it needs more than {MAX_SECONDS} s or more memory than a template gets"
-                )
-            return reply
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._process = subprocess.Popen(
-                # -I: neither the working directory nor the environment chooses its modules.
-                [sys.executable, "-I", str(_WORKER), *_MODULES],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                encoding="ascii",
-            )
-        return self._process
+                ) from None
 
     def close(self) -> None:
         """End the process, if it runs."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # what could no longer be sent
-                    pipe.close()
+        if process is not None:
+            process.end()
 
 
 _worker = _Worker()
