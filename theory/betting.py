@@ -237,7 +237,9 @@ def _wealth_of(x: Array) -> Callable[[float], float]:
 
 
 def _refuted(excess: Callable[[float], float], above: float) -> float:
-    """The root of a falling function of m in (0, above], where it is negative."""
+    """The root of a falling function of m in (0, above], where it is negative up to rounding."""
+    if excess(above) >= 0:
+        return above
     below = above / 2
     while below > _SMALLEST and excess(below) < 0:
         above, below = below, below / 2

@@ -127,7 +127,8 @@ def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
     hits, total = arguments.successes("successes", successes, "trials", trials)
     delta = arguments.error_rate(delta)
     quantile = special.betaincinv(np.where(hits > 0, hits, 1), total - hits + 1, delta)
-    return arguments.plain(np.where(hits > 0, quantile, 0.0))
+    # scipy returns NaN for some quantiles below 1e-25, where delta is below 1e-100.
+    return arguments.plain(np.where((hits > 0) & ~np.isnan(quantile), quantile, 0.0))
 
 
 def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:

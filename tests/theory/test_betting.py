@@ -250,6 +250,22 @@ def test_the_anytime_bound_is_where_the_binary_wealth_reaches_the_inverse_level(
     assert theory.anytime_lower(0, 10, delta=DELTA) == 0.0
 
 
+def test_levels_near_1_give_the_mean():
+    delta = 1 - 1e-15
+    for number in (100, 10**6):
+        assert_allclose(theory.anytime_lower(number, number, delta=delta), 1, rtol=1e-8)
+        assert_allclose(theory.anytime_upper(0, number, delta=delta), 0, atol=1e-8)
+    for value, number in ((0.3, 3), (0.1, 7), (0.7, 1000)):
+        assert_allclose(theory.betting_lower([value] * number, delta=1 - 2**-53), value, rtol=1e-6)
+
+
+def test_the_lower_bound_of_a_tiny_level_is_a_number():
+    # Pr[Bin(10, p) >= 9] = 1e-300 at p = 4e-34; a bound of 0 is true, too.
+    for hits, trials, delta in ((9, 10, 1e-300), (2, 5, 1e-200), (3, 5, 1e-120)):
+        bound = float(theory.binomial_lower(hits, trials, delta=delta))
+        assert 0 <= bound < 1e-24
+
+
 # Guarantees, on laws that are hard for them
 
 WORLDS = 400
