@@ -17,6 +17,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .types import Paths
 
+_SMALL_LOG = -60.0
+"""Logarithm of a product beside which those that float32 rounds to 0 do not count."""
+
 
 class Aggregation(NamedTuple):
     """A path score as two pure functions of `(step_scores[*B, T], depth[*B])`.
@@ -38,6 +41,22 @@ def path_scores(paths: Paths, aggregation: Aggregation) -> Float[Array, " N"]:
 def path_keys(paths: Paths, aggregation: Aggregation) -> Float[Array, " N"]:
     """Comparison key of every row: larger is better."""
     return aggregation.key(paths.step_scores, paths.depth)
+
+
+def relative_scores(
+    paths: Paths, aggregation: Aggregation, among: Bool[Array, " N"]
+) -> Float[Array, " N"]:
+    """Path scores up to a factor that all rows share: the products of all rows may underflow.
+
+    Args:
+        among: rows that are compared.
+    """
+    scores, keys = path_scores(paths, aggregation), path_keys(paths, aggregation)
+    # The key of a product with a factor 0 is finite.
+    positive = among & (minimum(paths.step_scores, paths.depth) > 0.0)
+    top = jnp.max(keys, initial=-jnp.inf, where=positive)
+    underflows = (aggregation.key is log_product) & (top < _SMALL_LOG)
+    return jnp.where(underflows, jnp.where(positive, jnp.exp(keys - top), 0.0), scores)
 
 
 def last(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:

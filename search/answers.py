@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int
 
-from .aggregations import Aggregation, path_keys, path_scores
+from .aggregations import Aggregation, path_keys, relative_scores
 from .selection import best, majority_vote, weighted_vote
 from .types import Context, Paths
 
@@ -37,7 +37,8 @@ def answer_weighted(
     params: Any, finished: Paths, context: Context, aggregation: Aggregation
 ) -> Int[Array, ""]:
     """The first path with the winning answer; a path's vote is its path score times its weight."""
-    weights = finished.weight * path_scores(finished, aggregation)
+    voters = finished.valid & (finished.answer >= 0)
+    weights = finished.weight * relative_scores(finished, aggregation, voters)
     return weighted_vote(weights, finished.answer, finished.valid)
 
 

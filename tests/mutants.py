@@ -724,6 +724,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "wanted.used + strategy.earlier_draws(state)",
         "wanted.used + 0 * strategy.earlier_draws(state)",
         "tests/search/test_own_strategies.py -k keeps_the_contract"),
+    Mutant("products that round to 0 have no vote", "search/aggregations.py:relative_scores",
+        "aggregation.key is log_product", "False", _parts("underflow")),
     Mutant("finished paths take no place", "search/step.py:_end_step",
         "state.width - count(state.finished)", "state.width",
         "tests/search/test_loop.py -k keep_their_places"),

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..aggregations import aggregation, path_scores
+from ..aggregations import aggregation, relative_scores
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, request
 from ..resampling import resampling as scheme
@@ -33,7 +33,8 @@ def proportional_resampling(
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
         frontier = state.frontier
-        scores = jnp.where(frontier.valid, path_scores(frontier, aggregated), 0.0)
+        scores = relative_scores(frontier, aggregated, frontier.valid)
+        scores = jnp.where(frontier.valid, scores, 0.0)
         mass = jnp.where(jnp.sum(scores) > 0, scores, frontier.valid.astype(scores.dtype))
         # After the end of a search no path is left, and nothing is sampled.
         mass = jnp.where(jnp.any(frontier.valid), mass, 1.0)

@@ -189,6 +189,36 @@ def test_votes_table(answer, weights, best, majority, weighted):
     assert search.selection.weighted_vote(f32(weights), *arrays) == weighted
 
 
+def _underflowing(step_scores, answer):
+    return search.state.empty_paths(4, 40, jnp.int32(0)).replace(
+        valid=jnp.ones(4, bool),
+        answer=i32(answer),
+        depth=i32([40, 40, 40, 1]),
+        weight=jnp.ones(4),
+        step_scores=jnp.broadcast_to(f32(step_scores)[:, None], (4, 40)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "winner"),
+    # .08^40, .09^40, .1^40, and a path without an answer
+    [([5, 7, 5, -1], 0), ([4, 7, 5, -1], 2), ([-1, -1, -1, -1], -1)],
+)
+def test_products_that_underflow_still_vote(answer, winner):
+    product = search.aggregations.aggregation("product")
+    finished = _underflowing([0.08, 0.09, 0.1, 1.0], answer)
+    chosen = search.answers.answer_weighted((), finished, search.Context(), product)
+    assert chosen == winner
+
+
+def test_products_that_underflow_keep_their_ratios():
+    paths = _underflowing([0.08, 0.09, 0.0, 1.0], [0, 0, 0, 0])
+    product = search.aggregations.aggregation("product")
+    among = jnp.asarray([True, True, True, False])
+    found = search.aggregations.relative_scores(paths, product, among)
+    np.testing.assert_allclose(found[:3], [(8 / 9) ** 40, 1.0, 0.0], rtol=1e-4)
+
+
 # Reward
 
 #            scores of a node's children, how many are kept, extra samples, N -> reward
