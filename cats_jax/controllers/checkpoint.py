@@ -152,6 +152,8 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             name: with_new_features(tree[name], len(document["feature_names"]))
             for name in ("actor", "critic")
         }
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
+            raise ValueError("a value is not finite")
         table = np.asarray(tree["actions"])
     actions = train_config.cats.actions
     if not np.array_equal(table, np.asarray(actions.rows, np.float32)):

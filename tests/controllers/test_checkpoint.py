@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
@@ -350,6 +351,14 @@ def test_refuses_an_exchanged_action_table(saved):
     _edit(saved, change)
     with pytest.raises(BadInputError, match=r"the action table .* is not the one"):
         checkpoint.load(saved)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_refuses_the_networks_of_a_training_that_diverged(tmp_path, state, value):
+    actor = jax.tree.map(lambda leaf: jnp.full_like(leaf, value), state.actor)
+    path = checkpoint.save(tmp_path / "controller", state.replace(actor=actor), CONFIG)
+    with pytest.raises(BadInputError, match="a value is not finite"):
+        checkpoint.load(path)
 
 
 @pytest.mark.parametrize("which", ["actor_hidden", "critic_hidden"])
