@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -26,7 +25,8 @@ class A2C:
     Attributes:
         normalize_advantages: scale the advantages (TD errors) to mean 0 and deviation 1.
         sequential: take a critic step and an actor step for each transition in turn, as in
-            Algorithm 1, which is slow. Otherwise each network takes one step over all transitions.
+            Algorithm 1, which is slow. The transition's weight is a factor of its losses. Otherwise
+            each network takes one step over all transitions.
 
     Raises:
         ValueError: both are set.
@@ -82,13 +82,12 @@ def _one_by_one(
         actor_gradient, critic_gradient, metrics = model.gradients(
             state,
             Decisions(row.features_tm1, row.available_tm1, row.action_tm1),
-            jnp.ones((1,), jnp.float32),
+            row.weight_t,
             lambda params: td_errors(model.critic, params, row),
             actor_loss,
             entropy_weight,
         )
-        share = row.weight_t[0] / total
-        sums = jax.tree.map(lambda a, b: a + share * b, sums, metrics)
+        sums = jax.tree.map(lambda a, b: a + b / total, sums, metrics)
         return model.descend(state, actor_gradient, critic_gradient), sums
 
     return lax.fori_loop(0, rows.num_rows, learn_row, (state, no_metrics()))

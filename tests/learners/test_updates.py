@@ -166,7 +166,8 @@ class _Reference:
 
     def one_by_one(self, transitions, bonus):
         for row in self.rows(transitions):
-            self.adam(self.gradient(row, self.td_error(row), bonus))
+            gradient = self.gradient(row, self.td_error(row), bonus)
+            self.adam([row["weight_t"] * value for value in gradient])
 
     def assert_close(self, state):
         layers = [state.actor["layer_0"], state.critic["layer_0"]]
