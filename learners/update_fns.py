@@ -147,8 +147,7 @@ def buckets(num_candidates: tuple[int, ...], num_episodes: int) -> tuple[Batch, 
 
 def _draw(config: TrainConfig, batch: Batch, key: jax.Array) -> Draws:
     """A random N, price and rate for each question of a batch; consumes the key."""
-    question_key, size_key, price_key = jax.random.split(key, 3)
-    rate_key = jax.random.fold_in(price_key, 1)
+    question_key, size_key, price_key, rate_key = jax.random.split(key, 4)
     number = batch.num_questions
     return Draws(
         keys=jax.random.split(question_key, number),

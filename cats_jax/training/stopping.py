@@ -146,7 +146,9 @@ def record(
 
     @jax.jit
     def play(tables: Any, keys: jax.Array) -> learners.Recorded:
-        tasks = environment.reset_many(tables, keys)
+        three = jax.vmap(functools.partial(jax.random.split, num=3))(keys)
+        reset_keys, play_keys, order_keys = jnp.moveaxis(three, 1, 0)
+        tasks = environment.reset_many(tables, reset_keys)
         start = functools.partial(
             search.init,
             strategy=strategy,
@@ -160,7 +162,7 @@ def record(
         final, _ = search.play(
             (),
             tasks.params,
-            keys,
+            play_keys,
             states,
             strategy=strategy,
             expand_fn=environment.expand(most),
@@ -172,8 +174,8 @@ def record(
         )
         right = answers.valid & (answers.answer == tasks.right_answer[:, None])
         # Short paths finish first; a search path by path has them in random order.
-        orders = jax.vmap(lambda key: jax.random.permutation(jax.random.fold_in(key, 1), most))
-        mixed = functools.partial(jnp.take_along_axis, indices=orders(keys), axis=1)
+        orders = jax.vmap(lambda key: jax.random.permutation(key, most))(order_keys)
+        mixed = functools.partial(jnp.take_along_axis, indices=orders, axis=1)
         return jax.tree.map(mixed, learners.Recorded(answers, right))
 
     return jax.block_until_ready(play(tables, jax.random.split(key, number)))

@@ -198,6 +198,20 @@ def test_every_question_draws_a_rate_of_the_prm():
     assert {float(rate) for each in drawn for rate in each.prm_token_cost} == {1.0}
 
 
+def test_no_two_draws_of_a_batch_take_the_same_key(monkeypatch):
+    """`choice` splits its key, so that the key of another draw must not be one of its halves."""
+    used, choice = [], jax.random.choice
+
+    def noting(key, *arguments):
+        used.extend([key, *jax.random.split(key)])
+        return choice(key, *arguments)
+
+    monkeypatch.setattr(jax.random, "choice", noting)
+    learners.make_update_fns(CATS).draw(jax.random.key(0))
+    data = {tuple(jax.random.key_data(key).tolist()) for key in used}
+    assert len(data) == len(used) >= 9
+
+
 @pytest.mark.parametrize(
     ("sizes", "episodes", "expected"),
     [

@@ -45,6 +45,41 @@ def test_the_rules_are_followed_on_the_recorded_paths():
     assert points >= {(1.0, 0.5), (2.0, 1.0), (3.0, 1.0), (4.0, 1.0)}
 
 
+def _expand_of(capacity):
+    def expand(params, key, request):
+        """Every path ends with answer 1 if the question was drawn with this key, else with 0."""
+        count = int(request.num_samples.shape[0])
+        answer = jnp.all(params == jax.random.key_data(key)).astype(jnp.int32)
+        return search.Expansion(
+            valid=jnp.ones(count, bool),
+            parent=jnp.zeros(count, jnp.int32),
+            score=jnp.ones(count),
+            done=jnp.ones(count, bool),
+            answer=jnp.full(count, answer),
+            text=jnp.arange(count, dtype=jnp.int32),
+            log_prob=jnp.zeros(count),
+            num_tokens=jnp.ones(count, jnp.int32),
+            embedding=jnp.zeros(count, jnp.int32),
+        )
+
+    return expand
+
+
+def _reset(tables, key):
+    """A reset whose first draw splits its key twice, as `randint` does."""
+    drawn_with = jax.random.split(jax.random.split(key, 3)[0])[1]
+    params = jax.random.key_data(drawn_with)
+    return search.Task(params, jnp.int32(0), search.Context(), jnp.int32(1), jnp.int32(1))
+
+
+def test_a_search_does_not_reuse_the_keys_of_its_question(key):
+    world = search.Environment(_reset, _expand_of)
+    questions = TrainingQuestions(world, (), (), (), max_depth=1, prms=(), info={})
+    recorded = stopping.record(questions, (), key, 3, 4)
+    assert recorded.answers.valid.all()
+    assert not recorded.right.any()
+
+
 @pytest.mark.slow
 def test_a_small_training(tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "_NUM_RECORDED", (16, 8))
