@@ -1,5 +1,6 @@
 """Estimators against slow references, exact coverage of the intervals, and the paper's table."""
 
+import fractions
 import itertools
 import math
 from typing import Any
@@ -166,6 +167,14 @@ def test_epsilon_takes_the_largest_deviation_of_each_question():
 
 def test_no_sample_bounds_a_supremum():
     assert estimators.estimate_epsilon([0.5] * 1000, [0.5] * 1000).high == 1.0
+
+
+@pytest.mark.parametrize(("level", "number"), [(0.55, 100), (0.07, 100), (0.5, 3), (1e-9, 5)])
+def test_epsilon_is_the_smallest_deviation_that_a_share_of_units_does_not_exceed(level, number):
+    deviations = np.arange(1, number + 1) / 1000
+    rank = math.ceil(fractions.Fraction(str(level)) * number)
+    found = estimators.estimate_epsilon(deviations, np.zeros(number), level=level)
+    assert found.value == rank / 1000
 
 
 @pytest.mark.parametrize(

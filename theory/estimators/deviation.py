@@ -47,7 +47,8 @@ def estimate_epsilon(
         raise ValueError(f"level={level}: must be in (0, 1]; 1 is the supremum")
     largest = np.sort(_largest_deviations(scores, truths, units))
     n = largest.size
-    value = float(largest[max(int(np.ceil(level * n)) - 1, 0)])
+    # .55 * 100 is above 55 in float64.
+    value = float(largest[max(int(np.ceil(level * n * (1 - 1e-12))) - 1, 0)])
     if level == 1.0:
         return Estimate(value, value, 1.0)
     tail = (1.0 - confidence) / 2.0
