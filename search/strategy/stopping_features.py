@@ -36,8 +36,6 @@ votes, and that of the second; `path_by_path.leader_stays`; the logarithm of the
 the mean score of a path with an answer; the best score of the most frequent answer, and its share
 of the votes weighted by score. Logarithms are divided by constants, to about [0, 1]."""
 
-NUM_SCORE_FEATURES = 4
-
 _LOG_MOST = math.log(MAX_CANDIDATES + 1)
 _PRICE_UNIT = 1e-3
 _LOG_MOST_PRICE = 12.0
