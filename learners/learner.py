@@ -81,7 +81,9 @@ def make_learner(
     """A2C, PPO or AWR for the given networks.
 
     Args:
+        actor, critic: networks of `make_actor` and `make_critic`, for one set of features.
         actions: action table, which gives the mask of legal actions in log pi.
+        config: algorithm and optimiser of both networks.
         num_updates: updates of the whole training; only for `config.anneal`.
 
     Raises:

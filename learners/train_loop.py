@@ -47,7 +47,11 @@ def make_train(
     features: search.cats.FeatureSet = search.cats.FEATURES,
     reward: search.cats.RewardFn = search.cats.step_reward,
 ) -> Callable[[Any, jax.Array], TrainResult]:
-    """The pure function `train(tables, key) -> TrainResult`; consumes `key`."""
+    """The pure function `train(tables, key) -> TrainResult`; consumes `key`.
+
+    `tables` are those of the environment, such as a step bank. The arguments are those of
+    `make_train_loop`.
+    """
     loop = make_train_loop(config, environment, features=features, reward=reward)
 
     def train(tables: Any, key: jax.Array) -> TrainResult:

@@ -75,7 +75,11 @@ def check_count(name: str, value: Any, least: int) -> None:
 
 
 def share_of_candidates(expansion: int) -> Callable[[Any], Any]:
-    """The width K = max(1, N // expansion)."""
+    """The width K = max(1, N // expansion), on ints and on traced arrays.
+
+    Raises:
+        ValueError: `expansion` is not an integer >= 1.
+    """
     check_count("expansion", expansion, 1)
 
     def width(num_candidates: Any) -> Any:

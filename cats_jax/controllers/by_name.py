@@ -49,7 +49,7 @@ def load_controller(
             first one.
         prm_threshold: P(step right) below which the PRM is called, see `search.cats.CatsConfig`.
         min_prm_weight: least weight of the PRM at which it is called, see `search.cats.CatsConfig`.
-        beam_width: K, the number of paths kept; default: a quarter of N.
+        beam_width: K, the number of paths kept; default: max(1, N // 4).
 
     Raises:
         BadInputError: the controller is missing or damaged, or an option breaks its rule.

@@ -89,8 +89,8 @@ class Searcher:
                 model (`finished_only`) scores finished answers only, and works with strategies
                 without `needs_step_scores`.
             strategy: search strategy, for example `search.beam(expansion=8)`, or a search method,
-                for example `cats_jax.load_controller("cats")`, which has params, price and PRM
-                rate.
+                for example `cats_jax.load_controller("cats")`, which has params, price and
+                `prm_token_cost`.
             num_candidates: N in 1..256, cap on the candidates of one reasoning step.
             calibration: calibration of the scorer's scores beside the policy, for strategies with
                 `needs_calibration`. It is the values of a `search.Calibration` in order; or a name
@@ -102,7 +102,7 @@ class Searcher:
                 `cost_unit="tokens"`, price of 1000 tokens. A controller trained at several prices
                 samples less at a higher one. None: that of the search method, otherwise 0.
             prm_token_cost: cost of a PRM token relative to a policy token, >= 0. A controller
-                trained at several rates calls the PRM less at a higher one. None: that of the
+                trained at several costs calls the PRM less at a higher one. None: that of the
                 search method, otherwise 1.
             seed: run seed.
             params: parameters of the strategy's controller (CATS); `()` without one, and for a

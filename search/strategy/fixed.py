@@ -54,7 +54,16 @@ def majority(*, sampling: Sampling = Sampling()) -> Strategy:
 def best_of_n(
     *, path_score: str = "min", vote: str = "best", sampling: Sampling = Sampling()
 ) -> Strategy:
-    """N whole paths; the best by path score, or (`vote="weighted"`) the vote weighted by it."""
+    """N whole paths; the best by path score, or (`vote="weighted"`) the vote weighted by it.
+
+    Args:
+        path_score: key of `search.aggregations.AGGREGATIONS`.
+        vote: key of `search.answers.ANSWER_RULES`.
+        sampling: sampling parameters of every step.
+
+    Raises:
+        ValueError: `path_score` or `vote` is unknown.
+    """
     return Strategy(
         name="best_of_n" if vote == "best" else f"best_of_n_{vote}",
         plan=same_for_all(samples_then_one, sampling),

@@ -216,7 +216,10 @@ PRM_FORMATS: dict[str, PRMFormat] = {
 
 
 def prm_format(name: str) -> PRMFormat:
-    """The format of this name.
+    """The format of a published family, of TRL, of a judge or of the embedded world.
+
+    Args:
+        name: key of `PRM_FORMATS`, such as "qwen2.5-math-prm". A .yaml file is not read here.
 
     Raises:
         BadInputError: there is no such format.
