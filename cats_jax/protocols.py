@@ -103,7 +103,7 @@ class StepRequest:
         question: the question being answered.
         path: the steps so far, oldest first; empty at the root.
         seeds: one unsigned 64-bit seed per wanted sample, its only source of randomness.
-        temperature: softmax temperature, > 0; 0 means greedy.
+        temperature: softmax temperature, >= 0; 0 means greedy.
         top_p: nucleus mass in (0, 1]; 1 switches it off.
         top_k: number of most likely tokens kept; 0 switches it off.
         to_end: sample the rest of the answer as one step, without stopping at step separators.
@@ -140,8 +140,8 @@ class StepSample:
         vector: f32[H], finite, of a length H that all steps of the policy share; the angle between
             two vectors says how alike their steps are in meaning. None if not requested. Equality
             of samples ignores it.
-        num_sampled: number of tokens that `log_prob` is the sum of, if the step has tokens that
-            were put in and not sampled; None: all tokens of the step.
+        num_sampled: number of tokens whose log-probabilities `log_prob` adds up, if the step has
+            tokens that were put in and not sampled; None: all tokens of the step.
     """
 
     step: Step
