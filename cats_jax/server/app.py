@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from starlette.applications import Starlette
@@ -26,7 +26,7 @@ from .engine import Engine, Event, Progress, Ticket
 from .metrics import Metrics
 from .offer import Offer
 from .refusals import RefusedError
-from .replies import MEDIA_TYPE, Chunks, completion
+from .replies import MEDIA_TYPE, Reply, as_event
 from .requests import parse_request
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class _Web:
         """`POST /v1/chat/completions`."""
         limit = _BYTES_PER_CHARACTER * self._offer.max_prompt_characters + _BYTES_BESIDE
         parsed = parse_request(await _body(request, limit), self._offer.ignore_sampling)
-        asked, ignored = parsed.request, parsed.ignored
+        asked, options = parsed.request, parsed.request.stream_options
         settings = self._offer.settings(asked)
         events: asyncio.Queue[Event] = asyncio.Queue()
         ticket = Ticket(
@@ -97,24 +97,22 @@ class _Web:
         )
         self._engine.submit(ticket)
         end = functools.partial(self._engine.drop, ticket)
-        about = {"id": ticket.id, "model": self._offer.name, "created": int(time.time())}
+        reply = Reply(
+            {"id": ticket.id, "model": self._offer.name, "created": int(time.time())},
+            settings,
+            parsed.ignored,
+            include_usage=bool(options and options.include_usage),
+        )
         try:
             if not asked.stream:
                 result = await _unless_gone(request, _result(events))
-                return JSONResponse(completion(result, settings, ignored, **about))
+                return JSONResponse(reply.completion(result))
             # A refusal has its own status, which is sent before the stream.
             await _unless_gone(request, _first(events))
         except BaseException:
             end()
             raise
-        options = asked.stream_options
-        include_usage = bool(options and options.include_usage)
-        chunks = Chunks(**about)
-
-        def answer(result: SearchResult) -> Iterator[str]:
-            return chunks.answer(result, settings, ignored, include_usage=include_usage)
-
-        return _Stream(_answer(events, chunks, answer), end)
+        return _Stream(_answer(events, reply), end)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
@@ -282,20 +280,18 @@ class _Stream(StreamingResponse):
             self._end()
 
 
-async def _answer(
-    events: asyncio.Queue[Event], chunks: Chunks, answer: Callable[[SearchResult], Iterator[str]]
-) -> AsyncIterator[str]:
-    """The server-sent events of a search; `answer` makes the events of its result."""
-    yield chunks.begin()
+async def _answer(events: asyncio.Queue[Event], reply: Reply) -> AsyncIterator[str]:
+    """The server-sent events of a search."""
+    yield reply.begin()
     while True:
-        event = await events.get()
-        if isinstance(event, Progress):
-            yield chunks.progress(event)
-        elif isinstance(event, RefusedError):
-            yield chunks.error(event.as_object())
+        found = await events.get()
+        if isinstance(found, Progress):
+            yield reply.progress(found)
+        elif isinstance(found, RefusedError):
+            yield as_event(found.as_object())
             return
-        elif isinstance(event, SearchResult):
-            for chunk in answer(event):
+        elif isinstance(found, SearchResult):
+            for chunk in reply.answer(found):
                 yield chunk
             return
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..live.ledger import Ledger
@@ -12,38 +13,6 @@ from .engine import Progress
 from .offer import Settings
 
 MEDIA_TYPE = "text/event-stream"
-
-
-def completion(
-    result: SearchResult,
-    settings: Settings,
-    ignored: Sequence[str] = (),
-    *,
-    id: str,
-    model: str,
-    created: int,
-) -> dict[str, Any]:
-    """The answer of a search as a chat completion.
-
-    `id` is the request's, `model` the model's name, and `created` the seconds since 1970; `ignored`
-    are parameters of the request that were ignored.
-    """
-    message = {"role": "assistant", "content": content(result), "refusal": None}
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": finish_reason(result),
-    }
-    return {
-        "id": id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [choice],
-        "usage": usage(result.ledger),
-        "cats_jax": details(result, settings, ignored),
-    }
 
 
 def content(result: SearchResult) -> str:
@@ -71,9 +40,7 @@ def usage(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def details(
-    result: SearchResult, settings: Settings, ignored: Sequence[str] = ()
-) -> dict[str, Any]:
+def details(result: SearchResult, settings: Settings, ignored: Sequence[str]) -> dict[str, Any]:
     """Details of a search for which a chat completion has no field."""
     path = None if result.chosen is None else result.paths[result.chosen]
     return {
@@ -94,15 +61,37 @@ def details(
     }
 
 
-class Chunks:
-    """The server-sent events of one streamed answer."""
+@dataclass(frozen=True)
+class Reply:
+    """The reply to a request: a completion, or server-sent events in their order.
 
-    def __init__(self, *, id: str, model: str, created: int) -> None:
-        self._common = {
-            "id": id,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": model,
+    Attributes:
+        about: `id` of the request, `model` (its name) and `created` (seconds since 1970).
+        settings: the settings of the search.
+        ignored: parameters of the request that are ignored.
+        include_usage: whether the events end with the usage.
+    """
+
+    about: Mapping[str, Any]
+    settings: Settings
+    ignored: Sequence[str]
+    include_usage: bool
+
+    def completion(self, result: SearchResult) -> dict[str, Any]:
+        """The answer of a search as a chat completion."""
+        message = {"role": "assistant", "content": content(result), "refusal": None}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": finish_reason(result),
+        }
+        return {
+            **self.about,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": usage(result.ledger),
+            "cats_jax": details(result, self.settings, self.ignored),
         }
 
     def begin(self) -> str:
@@ -111,38 +100,28 @@ class Chunks:
 
     def progress(self, progress: Progress) -> str:
         """An event without text that states the progress of the search."""
-        return self._chunk({}, cats_jax={
-            "step": progress.step,
-            "candidates": progress.candidates,
-            "tokens": progress.tokens,
-        })  # fmt: skip
+        return self._chunk({}, cats_jax=asdict(progress))
 
-    def answer(
-        self,
-        result: SearchResult,
-        settings: Settings,
-        ignored: Sequence[str] = (),
-        *,
-        include_usage: bool,
-    ) -> Iterator[str]:
+    def answer(self, result: SearchResult) -> Iterator[str]:
         """The events of the answer: its text, the end, and the usage if it is requested."""
         if text := content(result):
             yield self._chunk({"content": text})
-        yield self._chunk({}, finish_reason(result), cats_jax=details(result, settings, ignored))
-        if include_usage:
-            yield _event({**self._common, "choices": [], "usage": usage(result.ledger)})
+        about = details(result, self.settings, self.ignored)
+        yield self._chunk({}, finish_reason(result), cats_jax=about)
+        if self.include_usage:
+            yield self._event(choices=[], usage=usage(result.ledger))
         yield "data: [DONE]\n\n"
-
-    def error(self, error: dict[str, Any]) -> str:
-        """The event of a search that the server could not finish."""
-        return _event(error)
 
     def _chunk(
         self, delta: dict[str, Any], finish_reason: str | None = None, **more: dict[str, Any]
     ) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return _event({**self._common, "choices": [choice], **more})
+        return self._event(choices=[choice], **more)
+
+    def _event(self, **more: Any) -> str:
+        return as_event({**self.about, "object": "chat.completion.chunk", **more})
 
 
-def _event(value: dict[str, Any]) -> str:
+def as_event(value: Mapping[str, Any]) -> str:
+    """A server-sent event."""
     return f"data: {json.dumps(value, allow_nan=False)}\n\n"
