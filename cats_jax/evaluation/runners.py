@@ -91,7 +91,7 @@ def searcher_of(
 
     `changes` are arguments of `Searcher` that differ from those of the cell and the recipe.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "strategy": cell.strategy,
         "prompts": cell.prompts,
         "params": cell.params,

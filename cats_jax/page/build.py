@@ -16,17 +16,17 @@ import search
 
 from ..errors import BadInputError
 from ..grading.graders import make_grader, recorded_grader
-from ..protocols import AnswerGrader
 from ..reporting.figures import write_figures
 from ..reporting.groups import by_dataset, groups
 from ..reporting.right_path import follow_right_path
-from ..runs.folder import Row, Run
+from ..reporting.selection import in_question_order
+from ..runs.folder import Run
 from ..runs.merge import merge_runs
 from ..storage import durable
 from ..version import __version__
 from .assets import Assets, content_security_policy, load_assets
 from .blocks import TreeBlocks, block
-from .index import Question, encode_part, rows_by_question
+from .index import Question, encode_part
 from .texts import shortened
 from .trees import encode_tree
 
@@ -68,13 +68,17 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
             texts: dict[Question, str] = {}
             places: dict[str, tuple[int, int]] = {}
             grader = make_grader(recorded_grader(run.manifest["config"]))
-            for question, rows in rows_by_question(run.rows).items():
-                for row in rows:
-                    if row.tree is None:
-                        continue
-                    tree = _encoded(run, row, grader, texts, question, damaged)
-                    if tree is not None:
-                        places[row.key] = blocks.add(tree)
+            for row in in_question_order(run.rows):
+                if row.tree is None:
+                    continue
+                try:
+                    result = run.tree(row)
+                except BadInputError as error:
+                    damaged.append(str(error))
+                    continue
+                texts.setdefault((row.dataset, row.question), result.question.text)
+                fate = follow_right_path(run, row, result, grader)
+                places[row.key] = blocks.add(encode_tree(result, fate))
             blocks.close_block()
             trees += len(places)
             whole = None if damaged else run
@@ -88,23 +92,6 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
         trees=trees,
         damaged=tuple(damaged),
     )
-
-
-def _encoded(
-    run: Run,
-    row: Row,
-    grader: AnswerGrader,
-    texts: dict[Question, str],
-    question: Question,
-    damaged: list[str],
-) -> dict[str, Any] | None:
-    try:
-        result = run.tree(row)
-    except BadInputError as error:
-        damaged.append(str(error))
-        return None
-    texts.setdefault(question, result.question.text)
-    return encode_tree(result, follow_right_path(run, row, result, grader))
 
 
 def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
