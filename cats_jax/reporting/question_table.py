@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -73,9 +74,6 @@ def _table(
     title: str,
 ) -> Table:
     everything = [row for rows in by_question.values() for row in rows]
-    with_sets = len({row.dataset for row in everything}) > 1
-    with_levels = any(map(level_of, everything))
-    with_texts = bool(texts) and text_width >= _LEAST_TEXT
     table = Table(
         title=Text(title),
         title_justify="left",
@@ -83,39 +81,37 @@ def _table(
         show_edge=False,
         padding=(0, _GAP - 1, 0, 0),
     )
-    table.add_column("question", no_wrap=True)
-    if with_sets:
-        table.add_column("data set", no_wrap=True)
-    if with_levels:
-        table.add_column("level", no_wrap=True, justify="right")
-    table.add_column("gold", no_wrap=True, justify="right")
-    table.add_column("right", no_wrap=True, justify="right")
-    values = {
-        column: sorted(
-            {(r.num_candidates, r.seed) for r in everything if (r.strategy, r.prm) == column}
+    cells: list[list[str | Text]] = []
+
+    def add(head: str | Text, column: Iterable[str | Text], **look: Any) -> None:
+        table.add_column(head, no_wrap=True, **look)
+        cells.append(list(column))
+
+    of_questions = by_question.values()
+    firsts = [rows[0] for rows in of_questions]
+    add("question", (one_line(question, _MAX_LABEL) for question in by_question))
+    if len({row.dataset for row in everything}) > 1:
+        add("data set", (one_line(row.dataset, _MAX_LABEL) for row in firsts))
+    if any(map(level_of, everything)):
+        add("level", (one_line(level_of(row), _MAX_ANSWER) for row in firsts), justify="right")
+    add("gold", (one_line(row.gold, _MAX_ANSWER) for row in firsts), justify="right")
+    right = (f"{sum(row.correct for row in rows)}/{len(rows)}" for rows in of_questions)
+    add("right", right, justify="right")
+    for column in columns:
+        strategy, prm = column
+        mine = [[r for r in rows if (r.strategy, r.prm) == column] for rows in of_questions]
+        values = sorted({(row.num_candidates, row.seed) for rows in mine for row in rows})
+        sizes = ",".join(str(n) for n in dict.fromkeys(n for n, _ in values))
+        head = "\n".join(
+            one_line(line, _MAX_LABEL) for line in (strategy, prm or "no PRM", f"N={sizes}")
         )
-        for column in columns
-    }
-    for strategy, prm in columns:
-        sizes = ",".join(str(n) for n in dict.fromkeys(n for n, _ in values[strategy, prm]))
-        head = (strategy, prm or "no PRM", f"N={sizes}")
-        table.add_column(Text("\n".join(one_line(line, _MAX_LABEL) for line in head)), no_wrap=True)
-    if with_texts:
-        table.add_column("text", no_wrap=True, max_width=text_width)
-    for question, rows in by_question.items():
-        cells: list[str | Text] = [one_line(question, _MAX_LABEL)]
-        if with_sets:
-            cells.append(one_line(rows[0].dataset, _MAX_LABEL))
-        if with_levels:
-            cells.append(one_line(level_of(rows[0]), _MAX_ANSWER))
-        cells.append(one_line(rows[0].gold, _MAX_ANSWER))
-        cells.append(f"{sum(row.correct for row in rows)}/{len(rows)}")
-        for column in columns:
-            found = [row for row in rows if (row.strategy, row.prm) == column]
-            cells.append(_cell(found, values[column]))
-        if with_texts:
-            cells.append(one_line(texts.get(question, ""), min(text_width, _MAX_QUESTION)))
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+        add(Text(head), (_cell(rows, values) for rows in mine))
+    if texts and text_width >= _LEAST_TEXT:
+        most = min(text_width, _MAX_QUESTION)
+        shown = (one_line(texts.get(question, ""), most) for question in by_question)
+        add("text", shown, max_width=text_width)
+    for line in zip(*cells, strict=True):
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in line))
     return table
 
 
