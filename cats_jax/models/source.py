@@ -32,7 +32,7 @@ from .footprint import (
 )
 from .judge import JudgeScorer
 from .prm.family import choose_format
-from .prm.format import WORLD, Head, PRMFormat
+from .prm.format import WORLD, Head, PRMFormat, TokenPair
 from .prm.judge_text import judge_policy_format
 from .prm.sparsity import checkpoint_sparsity
 from .prm.verdict import Verdict
@@ -449,7 +449,10 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
     prm_format = choose_format(spec.format, folder)
 
     def start(model: RewardModel) -> Classifier:
-        overrides = classifier_overrides(model.config.model_type, prm_format.read_out)
+        read_out, pair = prm_format.read_out, model.encoder.pair_ids
+        if pair is not None:  # a format may name a token by its text
+            read_out = TokenPair(*model.tokenizer.convert_ids_to_tokens(list(pair)))
+        overrides = classifier_overrides(model.config.model_type, read_out)
         if spec.backend == "vllm":
             return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
         from .serving.http_engine import HTTPClassifier, Server

@@ -5,14 +5,18 @@ import pathlib
 import re
 
 import pytest
+import tiny_models
 import torch
+from byte_vocabulary import byte_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cats_jax.errors import BadInputError
 from cats_jax.models.prm.format import PRM_FORMATS, QWEN_MATH_PRM
-from cats_jax.models.serving import vllm_head
+from cats_jax.models.serving import vllm_engine, vllm_head
 from cats_jax.models.serving.vllm_engine import classifier_overrides
+from cats_jax.models.source import ModelFolders
+from cats_jax.specs.models import PrmSpec
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "engines" / "serving.md"
 MODEL_TYPES = {"rlhflow": "llama", "skywork": "qwen2", "qwen2.5-math-prm": "qwen2"}
@@ -23,6 +27,24 @@ def test_the_page_says_what_a_server_needs(name):
     (shown,) = re.findall(rf"^\| `{re.escape(name)}` \| `(.*)` \|$", DOCS.read_text(), re.M)
     expected = classifier_overrides(MODEL_TYPES[name], PRM_FORMATS[name].read_out)
     assert json.loads(shown) == expected
+
+
+def test_an_engine_gets_the_tokens_by_their_names(tmp_path, monkeypatch):
+    """A format may name a token by its text, and vLLM looks the name up in the vocabulary."""
+    folder = tiny_models.save_model(tmp_path / "m", tokenizer=byte_tokenizer(), vocab_size=280)
+    file = tmp_path / "mine.yaml"
+    pair = {"positive": "\n", "negative": " "}
+    file.write_text(json.dumps({"layout": "answer", "tag": "+", "read_out": pair, "joined": False}))
+    asked = []
+
+    def start(path, **settings):
+        asked.append(settings["overrides"]["classifier_from_token"])
+        raise BadInputError("no engine")
+
+    monkeypatch.setattr(vllm_engine, "VLLMClassifier", start)
+    with pytest.raises(BadInputError, match="no engine"):
+        ModelFolders().prm(PrmSpec(str(folder), backend="vllm", device="cpu", format=str(file)))
+    assert asked == [["Ġ", "Ċ"]]
 
 
 def test_a_model_without_a_causal_language_model_is_refused():

@@ -17,6 +17,7 @@ import tiny_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import search
@@ -30,7 +31,7 @@ from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.judge import PATIENCE, JudgeScorer
 from cats_jax.models.prm.family import load_format
 from cats_jax.models.prm.format import JUDGE_CRITIQUE, PRMFormat, prm_format
-from cats_jax.models.prm.judge_text import judge_text
+from cats_jax.models.prm.judge_text import JudgeEncoder, judge_text
 from cats_jax.models.prm.verdict import MAX_LINE, TokenPair, Verdict
 from cats_jax.models.settle import prm_context
 from cats_jax.models.source import ModelFolders
@@ -601,6 +602,44 @@ def test_the_shipped_prompts_show_question_and_path_once(name):
     text = judge_text(prm_format(name), "Q?", ["one", "two"])
     assert text.count("Q?") == text.count("\none\n") == text.count("\ntwo\n") == 1
     assert set(text) <= set(string.printable)
+
+
+MISTRAL = (
+    "<s>{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+    "{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
+)
+ZEPHYR = (
+    "<s>{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+NO_ANSWERS = MISTRAL.replace("{% else %} {{ m.content }}", "{% else %}...")
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (MISTRAL, ["\u2581Yes", "\u2581No"]),  # an answer follows a space
+        (ZEPHYR, ["Yes", "No"]),
+        (NO_ANSWERS, ["Yes", "No"]),
+    ],
+)
+def test_the_words_of_a_judge_are_the_tokens_of_its_answer(template, words):
+    letters = ["<s>", "</s>", "\u2581", "\n", *map(chr, range(33, 127))]
+    merges = [("Y", "e"), ("Ye", "s"), ("N", "o"), ("\u2581", "Yes"), ("\u2581", "No")]
+    names = [*letters, *(one + other for one, other in merges)]
+    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    backend.decoder = decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template
+    )
+    encoder = JudgeEncoder(prm_format("judge-probability"), tokenizer)
+    assert tokenizer.convert_ids_to_tokens(list(encoder.pair_ids)) == words
+    named = dataclasses.replace(
+        prm_format("judge-probability"), read_out=TokenPair("\u2581Yes", "\u2581No")
+    )
+    ids = JudgeEncoder(named, tokenizer).pair_ids
+    assert tokenizer.convert_ids_to_tokens(list(ids)) == ["\u2581Yes", "\u2581No"]
 
 
 def test_a_dry_run_says_that_a_judge_costs_more_than_its_table(folder, formats, tmp_path, capsys):

@@ -84,8 +84,8 @@ class JudgeEncoder:
                 f"PRM format {prm_format.name!r} does not fit the tokenizer: its chat template "
                 "does not begin with a special token"
             )
-        positive = token_id(prm_format, tokenizer, pair.positive)
-        self.pair_ids = (positive, token_id(prm_format, tokenizer, pair.negative))
+        positive = self._answer_id(tokenizer, pair.positive)
+        self.pair_ids = (positive, self._answer_id(tokenizer, pair.negative))
         if self.pair_ids[0] == self.pair_ids[1]:
             raise BadInputError(f"PRM format {prm_format.name!r}: both words are one token")
         self.tag_id = self._prompts.prompt_ids("?")[-1]
@@ -95,3 +95,16 @@ class JudgeEncoder:
         ids = self._prompts.prompt_ids(judge_text(self._format, question, steps))
         begin = len(self._prompts.opening)
         return [ids[:begin], ids[begin:]]
+
+    def _answer_id(self, tokenizer: Any, word: str) -> int:
+        """Id of a word as the model would answer it, such as Mistral's with a space before it.
+
+        A token that is given by its name, or that the chat template does not show, is as it is.
+        """
+        prompt = self._prompts.prompt_ids("?")
+        answered = self._prompts.answered_ids("?", word)
+        more = list(answered[len(prompt) :])
+        is_one = answered[: len(prompt)] == prompt and len(more) == 1
+        if is_one and tokenizer.decode(more).strip() == word.strip():
+            return more[0]
+        return token_id(self._format, tokenizer, word)

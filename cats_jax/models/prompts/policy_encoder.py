@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import BadInputError
-from .chat import QUESTION, SYSTEM, ChatError, ChatTemplate, Ids, Run
+from .chat import QUESTION, STEP, SYSTEM, ChatError, ChatTemplate, Ids, Run
 from .policy_format import PolicyFormat
 
 # The template is filled in once per question, not once per path of it.
@@ -49,6 +49,7 @@ class PromptEncoder:
         system = policy_format.system
         if system and not self._shows_system(system):
             system, self._prompt = "", f"{system}\n\n{self._prompt}"
+        self._system = system
         self._items = self._conversation(system, self._prompt)
         self._trims = self._chat.trims()
         vocabulary = {**tokenizer.get_vocab(), **self._chat.special}
@@ -105,6 +106,16 @@ class PromptEncoder:
             items = self._items if system is None else self._items_without_system
             return self._chat.ids(items, {QUESTION: question})
         return self._chat.ids(self._items_with_system, {QUESTION: question, SYSTEM: system})
+
+    def answered_ids(self, question: str, answer: str) -> Ids:
+        """Ids of the prompt and of an answer; none if the chat template refuses the answer."""
+        turns = [("user", self._prompt.replace("{question}", QUESTION)), ("assistant", STEP)]
+        try:
+            text = self._chat.render(turns, answer=False, system=self._system)
+        except ChatError:
+            return ()
+        shown, place, _ = text.partition(STEP)
+        return self._chat.ids(self._chat.cut(shown + place), {QUESTION: question, STEP: answer})
 
     def text_ids(self, text: str) -> Ids:
         """Ids of a text within an answer; names of special tokens in it are these tokens."""
