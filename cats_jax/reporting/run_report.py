@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import pathlib
 
@@ -55,9 +56,19 @@ def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet
 
 
 def show_overview(console: Console, run: Run) -> None:
-    """Write the summary and the figures of a run, and print the paths of the figures."""
-    for path in write_overview(run):
-        console.print(f"figure: {path}", markup=False, soft_wrap=True)
+    """Write the summary and the figures of a run, and print the paths of the figures.
+
+    A folder that may only be read, such as another person's, still has its tables printed.
+    """
+    try:
+        lines = [f"figure: {path}" for path in write_overview(run)]
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        reason = f"{str(run.folder)!r} can't be written ({error.strerror})"
+        lines = [f"no figures there: {reason}; --output FOLDER of `report` writes them elsewhere"]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def write_overview(run: Run) -> list[pathlib.Path]:
@@ -72,7 +83,7 @@ def write_overview(run: Run) -> list[pathlib.Path]:
 
 
 def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
-    """(label, title, groups) of each data set of a run.
+    """(label, title, groups) of each data set of a run; the title says if questions lack rows.
 
     Raises:
         BadInputError: the run has no rows.
@@ -80,13 +91,16 @@ def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
     if not run.rows:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])
-    source = run.manifest["questions"]["source"]
+    questions = run.manifest["questions"]
+    source, asked = questions["source"], questions.get("count")
     parts = []
     for label, part in by_dataset(groups(run.rows)).items():
         count = len({row.question for group in part for row in group.rows})
         seeds = sorted({row.seed for group in part for row in group.rows})
+        is_part = not label and isinstance(asked, int) and count < asked
+        number = f"{count} of {asked}" if is_part else str(count)
         runs = f"; run seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else ""
-        parts.append((label, f"{name}: {count} questions of {label or source}{runs}", part))
+        parts.append((label, f"{name}: {number} questions of {label or source}{runs}", part))
     return parts
 
 

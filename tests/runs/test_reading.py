@@ -1,6 +1,7 @@
 """Run folders in all states, as a report reads them."""
 
 import dataclasses
+import errno
 import json
 import pathlib
 
@@ -83,7 +84,7 @@ def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, cap
     output, error = capsys.readouterr()
     assert f"skipped: {error[len('skipped: ') :]}" == error
     assert BROKEN[how] in error
-    assert "run: 1 questions of sums" in output
+    assert "run: 1 of 3 questions of sums" in output
     assert cli.run(["report", folders[1], str(tmp_path / "nothing")]) == 2
     error = capsys.readouterr().err
     assert BROKEN[how] in error
@@ -173,8 +174,22 @@ def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
     assert lines[1].startswith("beam,4,good,1.0,")
     assert cli.run(["report", str(folder), "--paired"]) == 0
     assert "no two strategies at the same N and PRM" in capsys.readouterr().out
-    assert (folder / "summary.json").exists()
+    summary = json.loads((folder / "summary.json").read_text())
+    for group in summary["groups"]:
+        assert group["generated"] + group["prm_computed"] == pytest.approx(group["tokens"])
     assert list(folder.glob("*.png"))
+
+
+def test_a_folder_that_may_only_be_read_is_reported(tmp_path, capsys, monkeypatch):
+    folder = _grid(tmp_path / "run").folder
+
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("cats_jax.storage.durable._open_new", refuse)
+    assert cli.run(["report", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert f"no figures there: {str(folder)!r} can't be written (Read-only file system)" in out
 
 
 JUNK = (None, True, -1.5, float("nan"), "x\x1b[31m", "", [], {}, [1], {"a": 1})
