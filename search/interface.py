@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,8 +42,8 @@ class Sampling:
         for name, value in (("temperature", self.temperature), ("top_p", self.top_p)):
             _check_type(name, value, "a number", jnp.number)
         _check_type("top_k", self.top_k, "a whole number", jnp.integer)
-        if not self.temperature >= 0.0:
-            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+        if not 0.0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number >= 0, got {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
         if self.top_k < 0:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadInputError
+from ..errors import BadInputError, quoted
 from ..live.ledger import Ledger
 from ..live.results import SearchResult
 from ..reporting.run_report import report_text
@@ -100,6 +100,8 @@ class Run:
         Raises:
             BadInputError: no row or several rows fit, or the row has no tree.
         """
+        if not isinstance(question, str):
+            raise BadInputError(f"question={quoted(question)}: must be a text, an id")
         question = find_question(self.stored.rows, question)
         selection = Selection(
             strategies=() if strategy is None else (strategy,),

@@ -205,12 +205,13 @@ def parse_strategy(entry: Any) -> StrategySpec:
         if not isinstance(key, str):
             raise BadInputError(f"strategies: key {quoted(key)} must be a text")
     given = {key: value for key, value in entry.items() if key not in ("name", "label")}
-    options = {key: _frozen(value) for key, value in _current_options(entry["name"], given).items()}
+    name = entry["name"]
+    options = {key: _frozen(value, name) for key, value in _current_options(name, given).items()}
     label = "" if entry.get("label") is None else entry["label"]
     if type(label) in (int, float):
         label = str(label)
     check_path_text(label, "strategies: label")
-    return StrategySpec(entry["name"], label, tuple(sorted(options.items())))
+    return StrategySpec(name, label, tuple(sorted(options.items())))
 
 
 def _current_options(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,13 +264,18 @@ def check_path_text(value: Any, where: str) -> None:
         raise BadInputError(f"{where}={quoted(value)}: must be a name or a path")
 
 
-def _frozen(value: Any) -> Any:
-    """A YAML value made hashable: mappings and lists become tuples."""
+def _frozen(value: Any, name: str) -> Any:
+    """A YAML value of a strategy's options made hashable: mappings and lists become tuples."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=lambda item: str(item[0]))
-        return tuple((key, _frozen(entry)) for key, entry in items)
-    if isinstance(value, list):
-        return tuple(_frozen(entry) for entry in value)
+        return tuple((key, _frozen(entry, name)) for key, entry in items)
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(entry, name) for entry in value)
+    if value is not None and not isinstance(value, str | int | float):
+        raise BadInputError(
+            f"strategies: {quoted(value)} in the options of {name!r} is of the type "
+            f"{type(value).__name__}: give a plain value, as in a YAML file"
+        )
     return value
 
 

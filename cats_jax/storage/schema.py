@@ -31,6 +31,7 @@ _CONFIG = pydantic.ConfigDict(
 _LINES = {
     "bool_type": "{at} must be true or false",
     "dict_type": "{at} must be a mapping of names to values",
+    "finite_number": "{at} must be a finite number",
     "float_type": "{at} must be a number",
     "greater_than": "{at} must be a number above {gt:g}",
     "greater_than_equal": "{at} must be an integer of at least {ge}",

@@ -648,7 +648,11 @@ def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
             "unknown key 'revisit_drws': did you mean 'revisit_draws'",
         ),
         ("revisit_draws: 2", "revisit_draws: 9", "revisit_draws=9 must be at most root_draws=8"),
-        ("temperature: 0.6", "temperature: -1", "entry 1: temperature must be >= 0"),
+        (
+            "temperature: 0.6",
+            "temperature: -1",
+            "entry 1: temperature must be a finite number >= 0",
+        ),
         ("temperature: 0.6", "temperature: warm", "entry 1: temperature='warm': must be a number"),
         (
             "root_draws: 8",

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy
 import pandas
 import pytest
 import scripted
@@ -110,6 +111,7 @@ def test_a_tree_is_that_of_its_row(runs):
     [
         (("nothing",), r"--question 'nothing' is not in the run: known are "),
         (("w-",), r"is the beginning of 2 ids"),
+        ((3,), r"question=3: must be a text"),
         ((None, "wide"), r"has 2 such rows, as \(wide, N=2, exact, seed 0\) and \(wide, N=4"),
         ((None, "wid"), r"--strategies: 'wid' is not in the run: did you mean 'wide'"),
         ((None, "wide", 4, "exact", 7), "has no row of such a strategy, N, PRM and seed"),
@@ -159,6 +161,7 @@ def test_an_interrupted_run_resumes_by_command_or_by_call(runs, tmp_path, monkey
     ("changes", "options", "message"),
     [
         ({"strategies": ["bem"]}, {}, r"did you mean 'beam'"),
+        ({"strategies": [{"name": "beam", "expansion": numpy.int64(2)}]}, {}, "of the type int64"),
         ({"num_candidate": [4]}, {}, r"recipe: unknown key 'num_candidate'"),
         ({"num_candidates": [0]}, {}, r"num_candidates=0: N must be an integer from 1 to 256"),
         ({"name": None}, {}, r"name=None: must be a text"),

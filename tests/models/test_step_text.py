@@ -205,7 +205,7 @@ def test_the_shared_cases(shared):
     [
         ({"seeds": (0, 1 << 64)}, r"seeds must be in 0\.\.2\*\*64 - 1"),
         ({"seeds": (-1,)}, r"seeds must be in 0\.\.2\*\*64 - 1"),
-        ({"temperature": float("nan")}, "temperature must be >= 0, got nan"),
+        ({"temperature": float("nan")}, "temperature must be a finite number >= 0, got nan"),
         ({"top_p": 0.0}, r"top_p must be in \(0, 1\], got 0\.0"),
         ({"top_k": -1}, "top_k must be >= 0, got -1"),
     ],

@@ -284,7 +284,9 @@ def check_parameters(request: StepRequest) -> None:
     """Raise BadInputError if a sampling parameter is outside its range."""
     where = f"request for question {request.question.id!r}"
     if not (0 <= request.temperature < float("inf")):
-        raise BadInputError(f"{where}: temperature must be >= 0, got {request.temperature}")
+        raise BadInputError(
+            f"{where}: temperature must be a finite number >= 0, got {request.temperature}"
+        )
     if not (0 < request.top_p <= 1):
         raise BadInputError(f"{where}: top_p must be in (0, 1], got {request.top_p}")
     if request.top_k < 0:
