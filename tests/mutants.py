@@ -960,7 +960,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cats_jax/reporting/certificates.py:observed_gap", "not grader.equivalent(answer, best)",
         "answer != best", "tests/reporting/test_certificates.py -k lead_is_over_other_answers"),
     Mutant("epsilon is taken from the questions it certifies",
-        "cats_jax/reporting/certificates.py:certify", "if shared: ...", "if False: ...",
+        "cats_jax/reporting/certificates.py:check_held_out", "if shared: ...", "if False: ...",
         "tests/reporting/test_certificates.py -k other_questions"),
     Mutant("a number's base is ignored", "cats_jax/grading/plain_numbers.py:plain_number",
         "int(match[3] or match[4])", "0 * int(match[3] or match[4])",

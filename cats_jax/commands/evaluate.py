@@ -83,7 +83,7 @@ def evaluate(
     from ..batch.planning import plan_run
     from ..batch.recipes import Changes
     from ..models.source import ModelFolders
-    from ..reporting.certificates import held_out_run
+    from ..reporting.certificates import check_held_out, held_out_run
     from ..reporting.printing import show_table
     from ..reporting.run_report import has_failed_group
     from ..reporting.run_tables import timing_table
@@ -107,10 +107,13 @@ def evaluate(
         if measure:
             show_times(console, loaded, models)
         return 0
-    reference = None if held_out is None else held_out_run(held_out, quantile)
+    reference = held_out_run(held_out, quantile)
     plan = plan_run(
         loaded, models, output, searching=searching, bank=bank, claim=claim, resume=resume
     )
+    if reference is not None:
+        asked = (item.id for item in plan.evaluation.questions.questions)
+        check_held_out(asked, plan.folder, reference)
     run, times = _run(console, plan, wandb, keep_going=keep_going)
     certified = _show(console, plan, run, reference, quantile)
     if timings and times.searching > 0:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..scoring.quality import GroupQuality
     from ..specs.recipe import PrmSpec
 
+_DELTA = 0.05
+_TRUST = 0.85
+
 
 def quality(
     inputs: tyro.conf.Positional[tuple[pathlib.Path, ...]],
@@ -32,8 +35,8 @@ def quality(
     clip: float = 0.0,
     certified: bool = False,
     calibrated: bool = False,
-    delta: float = 0.05,
-    trust: float = 0.85,
+    delta: float = _DELTA,
+    trust: float = _TRUST,
     output: pathlib.Path | None = None,
     plot: pathlib.Path | None = None,
     scored: pathlib.Path | None = None,
@@ -83,6 +86,10 @@ def quality(
     check_shares(delta=delta, trust=trust)
     if calibrated and not certified:
         raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
+    if not certified and (delta, trust) != (_DELTA, _TRUST):
+        raise BadInputError("--delta and --trust are those of --certified: give it, too")
+    if not prms and (unread := loading.given()):
+        raise BadInputError(f"{unread[0]}: is for PRMs that score the steps: name them by --prms")
     _check_prms(prms, loading.backend, scored)
     _check_outputs(output, plot, scored)
     labelled = read_labelled(inputs, neutral=neutral, by=by)

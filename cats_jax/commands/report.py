@@ -77,7 +77,7 @@ def report(
         raise BadInputError("report: name at least one run folder, such as runs/NAME")
     if budgets and not frontier:
         raise BadInputError("--budgets are those of --frontier: name runs on validation questions")
-    reference = None if held_out is None else held_out_run(held_out, quantile)
+    reference = held_out_run(held_out, quantile)
     whole, skipped = read_runs(runs)
     selection = Selection(strategies, num_candidates, prms)
     found = select_runs(whole, selection)

@@ -61,6 +61,10 @@ def rescore(
 
     if path_score is vote is prm is grader is None:
         raise BadInputError("rescore: say what to change: --path-score, --vote, --prm or --grader")
+    given = {"format": prm_format != "auto", "adapter": prm_adapter, "head": prm_head}
+    options = [f"--prm-{name}" for name, value in {**given, "label": prm_label}.items() if value]
+    if prm is None and (unread := [*options, *loading.given()]):
+        raise BadInputError(f"{unread[0]}: is for the PRM that scores the paths: give --prm, too")
     old = read_run(run)
     scores_by = None
     if prm is not None:

@@ -113,6 +113,8 @@ def solve(
     from .terminal import make_console, say
 
     _check_arguments(question, epsilon, certified, elsewhere=elsewhere)
+    if show_dropped < 0:
+        raise BadInputError(f"--show-dropped {show_dropped}: must be at least 0")
     one = one_cell(given, loading, recipe)
     console, status = make_console(), make_console(stderr=True)
     for line in function_lines(one.strategies, one.policy, one.prms, allowed=functions):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pathlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
@@ -84,12 +84,7 @@ def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[Reco
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
     """
-    shared = {row.question for row in run.rows} & {row.question for row in held_out.rows}
-    if shared:
-        raise BadInputError(
-            f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
-            f"{str(run.folder)!r}, such as {min(shared)!r}; use a run on other questions"
-        )
+    check_held_out((row.question for row in run.rows), run.folder, held_out)
     grader = make_grader(recorded_grader(run.manifest["config"]))
     # The keys lack the data set, because the held-out questions may come from another one.
     references = {group.key: group for group in groups(held_out.rows)}
@@ -115,15 +110,27 @@ def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[Reco
     return found
 
 
-def held_out_run(folder: pathlib.Path, quantile: float) -> Run:
-    """The run that a certificate's epsilon comes from, at a quantile in (0, 1].
+def held_out_run(folder: pathlib.Path | None, quantile: float) -> Run | None:
+    """The run that a certificate's epsilon comes from, at a quantile in (0, 1]; None without one.
 
     Raises:
-        BadInputError: no run folder, or another quantile.
+        BadInputError: the folder is not a run's, another quantile, or a quantile without a folder.
     """
     if not 0.0 < quantile <= 1.0:
         raise BadInputError(f"--quantile {quantile:g}: must be in (0, 1], such as 0.5")
-    return read_run(folder)
+    if folder is None and quantile != QUANTILE:
+        raise BadInputError(f"--quantile {quantile:g}: is that of --held-out: give a run there")
+    return None if folder is None else read_run(folder)
+
+
+def check_held_out(questions: Iterable[str], folder: pathlib.Path, held_out: Run) -> None:
+    """Raise BadInputError if a held-out run has one of these questions, those of a run folder."""
+    shared = set(questions) & {row.question for row in held_out.rows}
+    if shared:
+        raise BadInputError(
+            f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
+            f"{str(folder)!r}, such as {min(shared)!r}; use a run on other questions"
+        )
 
 
 def certified_answers(run: Run, held_out: Run, quantile: float) -> Sheet:

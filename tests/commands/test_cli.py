@@ -293,6 +293,8 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
         (("report",), r"name at least one run folder"),
         (("report", "no-such"), r"'no-such' is no run folder"),
         (("solve", " "), r"question is blank"),
+        (("solve", "1+2=?", "--show-dropped", "-1"), r"--show-dropped -1: must be at least 0"),
+        (("solve", "1+2=?", "--kv-cache-gib", "nan"), r"kv_cache_gib=nan: must be a finite"),
         (("solve", "what is 1+2?"), r"is not a question of the embedded world .* write one like"),
         (
             ("solve", "(1+2)*3=?", "--strategy", "best"),

@@ -313,6 +313,9 @@ def test_the_command(capsys, tmp_path, run):
     assert len(read_run(new).rows) == 3 * _QUESTIONS
     assert cli.run(["rescore", str(run.folder)]) == 2
     assert "say what to change" in capsys.readouterr().err
+    for option in (("--prm-label", "x"), ("--prm-head", "h"), ("--dtype", "bfloat16")):
+        assert cli.run([*arguments, *option]) == 2
+        assert f"{option[0]}: is for the PRM that scores" in capsys.readouterr().err
 
 
 def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, run):

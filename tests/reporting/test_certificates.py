@@ -204,6 +204,20 @@ def test_epsilon_must_come_from_other_questions(tmp_path):
         certificates.certify(run, run)
 
 
+def test_an_evaluation_of_held_out_questions_is_refused_before_it_searches(tmp_path, capsys):
+    write(tmp_path / "held-out", [searched("a", [("1", 0.95), ("2", 0.05)])])
+    questions, recipe = tmp_path / "questions.jsonl", tmp_path / "recipe.yaml"
+    questions.write_text('{"id": "a", "question": "1+2=?", "answer": "3"}')
+    recipe.write_text(
+        f"{{name: x, policy: weak, strategies: greedy, num_candidates: [1], "
+        f"questions: {{file: {str(questions)!r}}}}}"
+    )
+    folders = ["--output", str(tmp_path / "run"), "--held-out", str(tmp_path / "held-out")]
+    assert cli.run(["evaluate", str(recipe), *folders]) == 2
+    assert "is not held out: it shares 1 questions" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_command_prints_the_table(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     write(tmp_path / "held-out", held_out())
@@ -216,3 +230,6 @@ def test_the_command_prints_the_table(tmp_path, capsys, monkeypatch):
     assert "| best_of_n | 4 | exact |   0.100 |" in row
     assert cli.run([*arguments, "--quantile", "0"]) == 2
     assert "--quantile 0" in capsys.readouterr().err
+    for command in (arguments[:2], ["evaluate", "recipes/quick.yaml"]):
+        assert cli.run([*command, "--quantile", "0.9"]) == 2
+        assert "--quantile 0.9: is that of --held-out" in capsys.readouterr().err

@@ -142,6 +142,8 @@ def test_rows_that_cannot_be_scored_are_left_out_and_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["rows.jsonl", "--delta", "0.1"], "--delta and --trust are those of --certified"),
+        (["rows.jsonl", "--family", "world"], "--family: is for PRMs that score the steps: name"),
         (["rows.jsonl", "--quantile", "1.5"], "quantile=1.5: must be in (0, 1]"),
         (["rows.jsonl", "--clip", "0.7"], "clip=0.7: must be in [0, 0.5)"),
         (["rows.jsonl", "--output", "."], "--output '.' is a folder: name a file"),
