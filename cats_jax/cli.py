@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 import traceback
@@ -100,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, value in (_ENVIRONMENT | cache_environment()).items():
         os.environ.setdefault(name, value)
     warnings.formatwarning = _formatted
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that lacks a character shows "?": an error would stop a run of hours.
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(run(arguments))
 
 

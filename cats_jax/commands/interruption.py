@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-_GO_ON = ("evaluate", "bank", "collect")
+_GO_ON = ("evaluate", "bank", "collect", "rescore", "ablations")
 """Commands that keep finished work and resume; `train` does so with --online."""
 
 

@@ -133,6 +133,19 @@ def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
         assert run.stdout.strip() == expected
 
 
+def test_a_terminal_that_is_not_of_utf8_shows_question_marks():
+    code = "import cats_jax.cli as c; c.run = lambda a: print('\u2713 gr\u00f6\u00dfe'); c.main([])"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"PATH": "", "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == "? gr??e"
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -621,6 +634,8 @@ def test_what_does_not_go_on_says_so():
     assert "`solve` keeps nothing unfinished" in interruption.interrupted(["solve", "1+1"])
     assert "begins anew" in interruption.interrupted(["train", "--output", "x"])
     assert interruption.goes_on(["train", "--online", "recipe.yaml"])
+    for command in ("rescore", "ablations"):  # these keep finished rows
+        assert "goes on where it stopped" in interruption.interrupted([command, "x"])
 
 
 def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
