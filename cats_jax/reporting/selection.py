@@ -11,6 +11,10 @@ from typing import get_args
 from ..errors import BadInputError, known_names
 from ..live.results import Status
 from ..runs.folder import Row, Run
+from .plain_text import one_line
+
+_MAX_ID = 1000
+"""Characters of an id that a printed command has at most."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def _natural(text: str) -> list[str | tuple[int, str]]:
 
 
 def find_question(rows: Iterable[Row], given: str) -> str:
-    """The id of a question from the id or its beginning.
+    """The id of a question from the id or its beginning, also as `show` prints it on one line.
 
     Raises:
         BadInputError: no row, or rows of several questions, have such an id.
@@ -111,7 +115,11 @@ def find_question(rows: Iterable[Row], given: str) -> str:
     ids = list(dict.fromkeys(row.question for row in rows))
     if given in ids:
         return given
-    fitting = [identity for identity in ids if identity.startswith(given)]
+    fitting = [
+        identity
+        for identity in ids
+        if identity.startswith(given) or one_line(identity, _MAX_ID).startswith(given)
+    ]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

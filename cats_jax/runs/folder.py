@@ -101,7 +101,10 @@ def read_run(folder: str | pathlib.Path) -> Run:
     folder = pathlib.Path(folder)
     manifest = manifests.read(folder)
     if manifest is None:
-        raise BadInputError(f"{str(folder)!r} is no run folder: it has no {MANIFEST}")
+        raise BadInputError(
+            f"{str(folder)!r} is no run folder: it has no {MANIFEST}; name a folder that "
+            "`cats-jax evaluate` wrote"
+        )
     manifests.check(folder, manifest)
     rows = [row for row, _ in _complete_rows(folder)]
     return Run(folder, manifest, tuple(_in_order(rows, manifest["config"])))

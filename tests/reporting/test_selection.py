@@ -11,6 +11,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.reporting.selection import (
     Selection,
     differing_questions,
+    find_question,
     select,
     wrong_questions,
 )
@@ -104,3 +105,11 @@ def test_differ_needs_two_strategies_of_the_run():
         differing_questions(rows, "beam", "beam")
     with pytest.raises(BadInputError, match="'mcts' is not in the run"):
         differing_questions(rows, "beam", "mcts")
+
+
+def test_a_question_is_found_by_its_id_as_it_is_printed():
+    rows = [_row(question, CELLS[0], correct=True) for question in ("a\nb", "a\tc", "d")]
+    assert find_question(rows, "a b") == "a\nb"
+    assert find_question(rows, "a\tc") == "a\tc"
+    with pytest.raises(BadInputError, match="is the beginning of 2 ids"):
+        find_question(rows, "a ")

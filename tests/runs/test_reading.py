@@ -60,7 +60,7 @@ def _a_file(folder):
 
 
 BROKEN = {
-    _no_manifest: "no run folder: it has no manifest.json",
+    _no_manifest: "no run folder: it has no manifest.json; name a folder that `cats-jax evaluate`",
     _no_json: "is no manifest of a run",
     _other_schema: "has schema 99, this version reads 1",
     _of_something_else: "is no run folder: its manifest.json is that of something else",
