@@ -69,6 +69,7 @@ def report(
     from ..reporting.run_report import show_overview
     from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets
+    from ..reporting.sheets import distinct_name
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs
     from .terminal import make_console
@@ -86,10 +87,12 @@ def report(
     folder = None if output is None else output_folder(output)
     console = make_console()
     sheets, figures = [], []
-    merged_runs = merge_runs(found)
+    merged_runs, taken = merge_runs(found), set[str]()
     for merged in merged_runs:
-        prefix = f"{merged.manifest['config']['name']}-" if len(merged_runs) > 1 else ""
-        place = None if folder is None else folder / file_name(prefix.removesuffix("-"))
+        # A name from somebody else's folder, such as "..", must not lead out of the output.
+        name = file_name(str(merged.manifest["config"]["name"])).lstrip(".") or "run"
+        prefix = f"{distinct_name(name, taken)}-" if len(merged_runs) > 1 else ""
+        place = None if folder is None else folder / prefix.removesuffix("-")
         made, drawn = _show_run(console, merged, more, place)
         if any(merged is run for run in whole):
             show_overview(console, merged)

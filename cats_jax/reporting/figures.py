@@ -18,6 +18,7 @@ from .action_figures import plot_actions
 from .drawing import check_formats, drawing, file_name, save_figure
 from .groups import Group
 from .reliability_figures import plot_path_calibration
+from .sheets import distinct_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,6 +53,7 @@ def write_figures(
     if not found:
         return []
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    taken: set[str] = set()  # two labels may give one name
     with drawing():
         figures: dict[str, Figure | None] = {
             "accuracy-tokens": plot_against_cost(found, title, TOKENS),
@@ -65,6 +67,6 @@ def write_figures(
             save_figure(figure, pathlib.Path(folder) / f"{stem}.{kind}")
             for name, figure in figures.items()
             if figure is not None
-            for stem in (file_name(name, found[0].dataset),)
+            for stem in (distinct_name(file_name(name, found[0].dataset), taken),)
             for kind in formats
         ]

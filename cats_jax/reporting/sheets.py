@@ -104,12 +104,20 @@ def unique_names(sheets: Sequence[Sheet]) -> Iterator[tuple[str, Sheet]]:
             for char in sheet.name[:80]
         )
         stem = plain if plain[:1].isalnum() else f"table{plain}"
-        name, number = stem, 1
-        while name.lower() in taken:
-            number += 1
-            name = f"{stem}-{number}"
-        taken.add(name.lower())
-        yield name, sheet
+        yield distinct_name(stem, taken), sheet
+
+
+def distinct_name(stem: str, taken: set[str]) -> str:
+    """The stem, or the stem with "-2" and so on if it is in `taken`, which gets the name.
+
+    Case is ignored, as some file systems do.
+    """
+    name, number = stem, 1
+    while name.lower() in taken:
+        number += 1
+        name = f"{stem}-{number}"
+    taken.add(name.lower())
+    return name
 
 
 def plain(value: Value) -> str:

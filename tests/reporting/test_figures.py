@@ -513,3 +513,16 @@ def test_names_of_files():
 def test_boxes_overlap_as_the_tests_assume():
     assert Bbox.from_extents(0, 0, 2, 2).overlaps(Bbox.from_extents(1, 1, 3, 3))
     assert not Bbox.from_extents(0, 0, 1, 1).overlaps(Bbox.from_extents(2, 2, 3, 3))
+
+
+def test_labels_whose_files_would_have_one_name_get_two(tmp_path, monkeypatch):
+    monkeypatch.setattr("cats_jax.reporting.figures.save_figure", lambda figure, path: path)
+    for name in ("plot_against_cost", "plot_against_num_candidates", "plot_levels"):
+        monkeypatch.setattr(f"cats_jax.reporting.figures.{name}", lambda *arguments: None)
+    drawn = {"actions-n-price 1": object(), "actions-n-price_1": object()}
+    monkeypatch.setattr("cats_jax.reporting.figures.plot_actions", lambda *arguments: drawn)
+    paths = write_figures(grid(STRATEGIES[:1]), tmp_path, "t", ("png", "svg"))
+    stems = ["actions-n-price_1", "actions-n-price_1-2"]
+    assert [path.name for path in paths] == [
+        f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")
+    ]

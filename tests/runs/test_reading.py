@@ -192,6 +192,26 @@ def test_a_folder_that_may_only_be_read_is_reported(tmp_path, capsys, monkeypatc
     assert f"no figures there: {str(folder)!r} can't be written (Read-only file system)" in out
 
 
+def test_runs_of_one_name_have_a_folder_of_figures_each(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path / policy, [row()], policy=policy) for policy in ("weak", "strong")]
+    strange = write_run(tmp_path / "dots", [row()], policy="dots", name="..")
+    places = []
+    monkeypatch.setattr("cats_jax.reporting.run_report.write_overview", lambda run: [])
+    monkeypatch.setattr(
+        "cats_jax.reporting.figures.write_figures",
+        lambda found, place, *others, **options: places.append(place) or [],
+    )
+    folders = [str(run.folder) for run in (*runs, strange)]
+    output = tmp_path / "out" / "tables"
+    assert cli.run(["report", *folders, "--output", str(output)]) == 0
+    assert places == [output / "run", output / "run-2", output / "run-3"]
+    assert {path.name for path in output.glob("*accuracy.csv")} == {
+        "run-accuracy.csv",
+        "run-2-accuracy.csv",
+        "run-3-accuracy.csv",
+    }
+
+
 JUNK = (None, True, -1.5, float("nan"), "x\x1b[31m", "", [], {}, [1], {"a": 1})
 
 
