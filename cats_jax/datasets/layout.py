@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInputError, known_names
+from ..grading.plain_numbers import plain_number
 from ..protocols import Question
 from .question_set import QuestionSet
 
@@ -124,25 +125,30 @@ def column(row: Row, *names: str) -> Any:
 def answer_text(value: Any, name: str) -> str:
     """An answer column's value as a text; the answers of a list are joined by commas.
 
+    Semicolons join them if one has thousands separators.
+
     Raises:
         BadRowError: the value is not a text, a number or a list of these, or it is empty.
     """
     if isinstance(value, list | tuple) and value:
-        return ", ".join(answer_text(one, name) for one in value)
+        texts = [answer_text(one, name) for one in value]
+        # The comma of 1,234 separates no answers.
+        separators = any("," in text and plain_number(text) is not None for text in texts)
+        return ("; " if separators else ", ").join(texts)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    raise BadRowError(f"{name!r} must be a text or a number, not empty, got {_quoted(value)}")
+    raise BadRowError(f"{name!r} must be a text or a number, not empty, got {quoted(value)}")
 
 
 def _question(row: Row, layout: Layout) -> str:
     text = column(row, *layout.question)
     if not isinstance(text, str) or not text.strip():
         name = next((n for n in layout.question if n in row), layout.question[0])
-        raise BadRowError(f"{name!r} must be a text that is not blank, got {_quoted(text)}")
+        raise BadRowError(f"{name!r} must be a text that is not blank, got {quoted(text)}")
     context = row.get(layout.context) if layout.context else None
     return f"{context.strip()}\n{text}" if isinstance(context, str) and context.strip() else text
 
@@ -153,12 +159,22 @@ def _identity(row: Row, layout: Layout, number: int) -> str:
         return f"{layout.prefix}{number}"
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise BadRowError(
-            f"{layout.id!r} must be a text or a whole number, not blank, got {_quoted(value)}"
+            f"{layout.id!r} must be a text or a whole number, not blank, got {quoted(value)}"
         )
     return f"{layout.prefix}{value}"
 
 
-def _quoted(value: Any) -> str:
+def tolerance_of(value: Any) -> float | None:
+    """A column's value as a tolerance, or None if it is not a finite number from 0."""
+    try:
+        tolerance = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+    return tolerance if 0 <= tolerance < math.inf else None
+
+
+def quoted(value: Any) -> str:
+    """A value as a message shows it, in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 from ..grading.boxes import extract_boxed
 from ..grading.extraction import hash_answer
+from ..grading.plain_numbers import plain_number
 from .digests import math500_ids, text_digest
-from .layout import BadRowError, Gold, Layout, Row, answer_text, column
+from .layout import BadRowError, Gold, Layout, Row, answer_text, column, quoted, tolerance_of
 
 _UNBRACED_BOX = re.compile(r"\\boxed\s+([^$\s{]+)")
 
@@ -58,8 +59,8 @@ def _boxed_solution(row: Row) -> Gold:
 
 def _competition_integer(row: Row) -> Gold:
     text = answer_text(column(row, "answer", "extracted_groundtruth"), "answer")
-    if not re.fullmatch(r"-?\d+", text):
-        raise BadRowError(f"the answer must be an integer, got {text!r}")
+    if not re.fullmatch(r"-?[0-9]{1,100}", text):
+        raise BadRowError(f"the answer must be an integer, got {quoted(text)}")
     return Gold(str(int(text)))
 
 
@@ -67,18 +68,18 @@ def _behind_hashes(row: Row) -> Gold:
     number = hash_answer(answer_text(column(row, "answer"), "answer"))
     if number is None:
         raise BadRowError("'answer' must end with a line '#### NUMBER'")
-    return Gold(number.replace(",", ""))
+    return Gold(number.replace(",", "") if plain_number(number) is not None else number)
 
 
 def _final_answer(row: Row) -> Gold:
-    text = answer_text(column(row, "final_answer"), "final_answer").replace("$", "")
+    # \$5 is a price, other dollar signs are delimiters.
+    text = re.sub(r"(?<!\\)\$", "", answer_text(column(row, "final_answer"), "final_answer"))
     error = row.get("error")
     if error in (None, ""):
         return Gold(text)
-    try:
-        tolerance = float(error)
-    except (TypeError, ValueError) as wrong:
-        raise BadRowError(f"'error' must be a number, got {error!r}") from wrong
+    tolerance = tolerance_of(error)
+    if tolerance is None:
+        raise BadRowError(f"'error' must be a number, at least 0 and finite, got {quoted(error)}")
     return Gold(text, tolerance)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..datasets.layout import BadRowError, answer_text, column
+from ..datasets.layout import BadRowError, answer_text, column, tolerance_of
 from ..errors import BadInputError
 from ..grading.math_grader import Grade, MathGrader
 from ..storage.durable import whole_text
@@ -128,14 +128,8 @@ def _tolerance(row: Mapping[str, Any]) -> float | None:
     """The row's `tolerance`, or its `error` if that is OlympiadBench's number, not a message."""
     value = row.get("tolerance")
     if value in (None, ""):
-        try:
-            return float(row.get("error") or "")
-        except (TypeError, ValueError):
-            return None
-    try:
-        tolerance = float(value)
-    except (TypeError, ValueError) as error:
-        raise BadRowError(f"'tolerance' must be a number, got {value!r}") from error
-    if not 0 <= tolerance < float("inf"):
-        raise BadRowError(f"'tolerance' must be a number of at least 0, got {value!r}")
+        return tolerance_of(row.get("error"))
+    tolerance = tolerance_of(value)
+    if tolerance is None:
+        raise BadRowError(f"'tolerance' must be a number, finite and at least 0, got {value!r}")
     return tolerance

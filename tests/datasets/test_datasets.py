@@ -234,7 +234,11 @@ def test_unknown_sets(spec, message):
         ("math500", {"problem": " ", "answer": "1"}, r"'problem' must be a text that is not blank"),
         ("aime24", {"problem": "x", "answer": "1/2"}, r"must be an integer, got '1/2'"),
         ("olympiadbench", {"question": "x", "final_answer": []}, r"'final_answer' must be"),
+        ("aime24", {"problem": "x", "answer": "9" * 5000}, r"must be an integer, got '9{56}\.\.\."),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "a"}, r"'error' must"),
+        ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "inf"}, r"at least 0"),
+        ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": -1}, r"at least 0"),
+        ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": True}, r"at least 0"),
         ("gsm8k", {"question": "\ud83d x", "answer": "#### 5"}, r"'question' holds half of a char"),
         ("olympiadbench", {"id": "\udc01", "question": "x", "final_answer": ["1"]}, r"'id' holds"),
         ("olympiadbench", {"id": 1.5, "question": "x", "final_answer": ["1"]}, r"whole .* 1\.5"),
@@ -377,6 +381,22 @@ def test_a_users_file(tmp_path):
     assert [(q.id, q.text) for q in questions.questions] == [("a", "1+1"), ("7", "2+2")]
     assert questions.answers == {"a": "2", "7": "4"}
     assert questions.meta["a"] == {"level": 3}
+
+
+@pytest.mark.parametrize(
+    ("layout", "row", "answer"),
+    [
+        ("olympiadbench", {"question": "x", "final_answer": [r"\$5"]}, r"\$5"),
+        ("olympiadbench", {"question": "x", "final_answer": ["$(1,2)$"]}, "(1,2)"),
+        ("gsm8k", {"question": "x", "answer": "#### 1,234"}, "1234"),
+        ("gsm8k", {"question": "x", "answer": "#### 1,2"}, "1,2"),
+        (None, {"question": "x", "answer": ["1,234", "5"]}, "1,234; 5"),
+        (None, {"question": "x", "answer": ["12", 144]}, "12, 144"),
+    ],
+)
+def test_gold_answers_keep_their_commas_and_prices(tmp_path, layout, row, answer):
+    questions = read_questions(_jsonl(tmp_path / "rows.jsonl", [row]), layout=layout)
+    assert list(questions.answers.values()) == [answer]
 
 
 def test_a_users_columns(tmp_path):
