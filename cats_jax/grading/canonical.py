@@ -11,7 +11,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from .plain_numbers import plain_number
+from .units import TEXT_COMMAND, without_unit
 
 _SYMBOLS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "⋅": r"\cdot ",
@@ -22,28 +22,18 @@ _SYMBOLS = {
     "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "π": r"\pi ", "θ": r"\theta ", "α": r"\alpha ",
     "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "λ": r"\lambda ", "μ": r"\mu ",
     "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∠": r"\angle ", "⌊": r"\lfloor ",
-    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": "", "”": "", "’": "'", "…": r"\ldots ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": "", "”": "", "’": "'", "′": "'",
+    "…": r"\ldots ", "≈": r"\approx ", "ε": r"\epsilon ", "ρ": r"\rho ", "Δ": r"\Delta ",
+    "△": r"\triangle ",
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+# Two spellings of one sign.
+_SAME_SIGN = {
+    r"\varnothing": r"\emptyset", r"\varphi": r"\phi", r"\varepsilon": r"\epsilon",
+    r"\lbrace": r"\{", r"\rbrace": r"\}", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+}  # fmt: skip
+_SIGN = re.compile(rf"\\(?:{'|'.join(sign[1:] for sign in _SAME_SIGN)})(?![a-zA-Z])")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-
-_TEXT_COMMAND = r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathit|operatorname|rm)\b"
-_UNITS = (
-    "cm|mm|km|dm|nm|ft|in|inch|inches|feet|foot|yd|yards?|miles?|meters?|metres?|kilometers?|"
-    "centimeters?|millimeters?|kg|mg|lbs?|oz|grams?|kilograms?|pounds?|ounces?|tons?|ml|mL|"
-    "liters?|litres?|gallons?|cups?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|"
-    "months?|years?|mph|kmh|kph|degrees?|deg|radians?|dollars?|cents?|euros?|USD|units?|"
-    "square|sq|cubic|percent|points?|people|ways|per"
-)
-# These words turn the number before them into another number or a formula.
-_NUMBER_WORDS = frozenset((
-    "pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf",
-    "infinity", "and", "or", "base", "mod", "hundred", "thousand", "million", "billion",
-    "trillion", "hundreds", "thousands", "millions", "billions", "trillions", "dozen", "dozens",
-    "half", "halves", "third", "thirds", "quarter", "quarters", "fourths", "fifths", "sixths",
-    "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "times", "over", "plus",
-    "minus", "frac", "squared", "cubed", "to", "out",
-))  # fmt: skip
 
 _SPACING = re.compile(
     r"\\!\s*|(?<!\\)\\[,;: ]|\\(?:q?quad|thinspace|displaystyle|textstyle|limits)(?![a-zA-Z])|~"
@@ -51,52 +41,72 @@ _SPACING = re.compile(
 # `\left.` and `\right.` are invisible; the full stop belongs to them.
 _SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])(?:\s*\.)?")
 _FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
-_SHORT_FRACTION = re.compile(r"\\frac\s*(\{[^{}]*\}|\d|[a-zA-Z])\s*(\{[^{}]*\}|\d|[a-zA-Z])")
-_SHORT_ROOT = re.compile(r"\\sqrt\s*(\d|[a-zA-Z](?![a-zA-Z]))")
+_PART = r"(\{[^{}]*\}|\d|[a-zA-Z]|\\(?!frac|sqrt|left|text)[a-zA-Z]+)"
+_SHORT_FRACTION = re.compile(rf"\\frac\s*{_PART}\s*{_PART}")
+# TeX would take one digit of \sqrt 50 only, but people mean the number.
+_SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z](?![a-zA-Z]))")
 _ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b")
+_DEGREE = r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b)"
+_DEGREES = re.compile(rf"{_DEGREE}(?:\s*[CF]$)?")
+_ORDINAL = re.compile(rf"(?<=\d)\s*\^\s*\{{?\s*(?:{TEXT_COMMAND}\s*\{{)?\s*(?:st|nd|rd|th)\s*\}}*$")
+# An angle in degrees inside of a formula is a number: \sin 30^\circ is not \sin 30.
+_WAVES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+_ANGLE = re.compile(rf"(\d+(?:\.\d+)?)\s*{_DEGREE}")
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
 # Names and powers of plain text, such as `2pi` and `x**2`.
-_NAME = re.compile(r"(?<![\\a-zA-Z])(pi|infinity|log(?!\d)|ln|sin|cos|tan)(?![a-zA-Z])")
+_FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|csc|ln|exp|gcd|lcm"
+_NAME = re.compile(rf"(?<![\\a-zA-Z])(pi|infinity|log(?!\d)|sqrt|{_FUNCTIONS})(?![a-zA-Z])")
+_NAMED = re.compile(rf"{TEXT_COMMAND}\s*\{{\s*({_FUNCTIONS}|sec|log|min|max)\s*\}}")
 _POWER = re.compile(
     r"(?<=[\w)\]}])(?:\*\*| \*\* )(?:\(([^()]*)\)|(-?\d+(?:\.\d+)?|[a-zA-Z](?![a-zA-Z])))"
 )
-_THOUSANDS_BRACES = re.compile(r"\{\s*,\s*\}")
+_MARK_BRACES = re.compile(r"(?<![a-zA-Z])\{\s*([,:])\s*\}")
+_ROMAN = re.compile(r"\{\s*\\rm(?![a-zA-Z])([^{}]*)\}")
+_ROW_GAP = re.compile(r"\\\\\s*\[[^\[\]]*[a-z]{2}\]")
+_BLACKBOARD = re.compile(r"\\mathbb\s*([A-Z])(?![a-zA-Z])")
+_HALF_OF_DAY = re.compile(rf"(?<=\d)\s*(?:{TEXT_COMMAND}\s*\{{)?\s*([aApP])\.?\s?[mM]\.?\s*\}}?$")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
-_AND_OR = re.compile(rf",?\s*(?:{_TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*")
+_AND_OR = re.compile(rf",?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*")
 # 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}
 _QUALIFICATION = re.compile(
-    rf"(?<=\S)(?:,? ?{_TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"
+    rf"(?<=\S)(?:,? ?{TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"
     r"(?:for|where|with) (?:any|all|every|each|some)\b"
-    rf"|(?:for|where|with) ?\}}? ?\$?[a-zA-Z]\$? ?(?:{_TEXT_COMMAND} ?\{{ ?)?(?:is )?(?:an?|any) "
+    rf"|(?:for|where|with) ?\}}? ?\$?[a-zA-Z]\$? ?(?:{TEXT_COMMAND} ?\{{ ?)?(?:is )?(?:an?|any) "
     r"|(?:(?<=,)|(?<=, )|(?:for|where|with) ?\}? ?)\$?[a-zA-Z] ?\\in ?\\mathbb ?\{?[A-Z]).*$"
 )
 _CONDITION = re.compile(r"[<>=]|\\(?:le|ge|leq|geq|lt|gt|ne|neq)(?![a-zA-Z])")
-_TRAILING_TEXT = re.compile(
-    rf"(?<=\S)\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}}(?:\s*/\s*{_TEXT_COMMAND}\s*\{{[^{{}}]*\}})?"
-    r"\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
-)
-_TEXT = re.compile(rf"{_TEXT_COMMAND}\s*\{{([^{{}}]*)\}}")
-_UNIT = re.compile(
-    rf"(?<=[\d}})\] ])(?:{_UNITS})\b\.?(?: ?\^ ?\{{? ?[23] ?\}}?)?(?: ?/ ?(?:{_UNITS}|s|h)\b)?$"
-)
-_TRAILING_WORDS = re.compile(r"(?<=[\d }])([a-zA-Z]{2,}(?: [a-zA-Z]+)*)$")
+_TEXT = re.compile(rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}")
 _BASES = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
     "ten": 10, "eleven": 11, "twelve": 12, "sixteen": 16,
 }  # fmt: skip
 _BASE_IN_WORDS = re.compile(
-    rf"_\s*\{{?\s*(?:{_TEXT_COMMAND}\s*\{{)?\s*(?:base\s*)?(\d+|{'|'.join(_BASES)})\s*\}}*$"
-    rf"|\s+(?:in\s+)?base\s+(\d+|{'|'.join(_BASES)})$"
+    rf"_\s*\{{?\s*(?:{TEXT_COMMAND}\s*\{{)?\s*(?:base\s*\}}?\s*)?(\d+|{'|'.join(_BASES)})\s*\}}*$"
+    rf"|(?<=[\dA-F)])\s*\(?(?:{TEXT_COMMAND}\s*\{{)?\s*(?:in\s+)?\bbase\s*\}}?\s*"
+    rf"(\d+|{'|'.join(_BASES)})\s*\}}?\)?$"
 )
 _ASSIGNMENT = re.compile(
-    r"(?:\\?[a-zA-Z]+|[a-zA-Z])(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?\s*=(?!=)\s*(?=[^=]+$)"
+    r"(?:\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\([\w, ]*\))?)?\s*"
+    r"(?:=(?!=)|\\approx(?![a-zA-Z]))\s*(?=[^=]+$)"
 )
+# (x,y)=(1,2)
+_POINT = re.compile(r"\(([a-zA-Z](?:,[a-zA-Z])+)\)=(?=\(.*\)$)")
+_SET_BUILDER = re.compile(r"\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid ?|[|:])([^|:,;{}]*)\\\}")
+_MEANINGS = {
+    r"\mathbb{R}": r"(-\infty,\infty)", "all real numbers": r"(-\infty,\infty)",
+    "all reals": r"(-\infty,\infty)", r"\{\}": r"\emptyset", "empty set": r"\emptyset",
+}  # fmt: skip
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
-_CHOICE = re.compile(r"\(?([A-Z])\)?")
+_CHOICE = re.compile(r"(?:(?:[oO]ption|[cC]hoice) ?)?[(\[]?([A-Z])[)\]]?")
+_DIGITS = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_CAPITALS = re.compile(r"[A-Z]{2,3}")
+_TIME = re.compile(r"\d{1,2}(?::[0-5]\d)(?:[ap]m)?|\d{1,2}[ap]m")
+_EARLY = re.compile(r"^0(?=\d:[0-5]\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
+_ANY_SPACE = re.compile(r",\s+")
 _LIST_SPACE = re.compile(r"(?<=\d),\s+(?=\d{3}(?!\d))")
 _INNER_SPACE = re.compile(r"(?<![a-zA-Z0-9])\s+|\s+(?![a-zA-Z0-9])")
 _COMMAND_SPACE = re.compile(r"(\\[a-zA-Z]+) (?=\d)|(?<=\d) (?=[a-zA-Z])")
@@ -105,7 +115,6 @@ _WORD = re.compile(r"[a-zA-Z][a-zA-Z' \-]{3,}")
 # Shorter words are products of variables, except for these.
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
-_VALUE_ENDS = (*"0123456789", "}", ")", "]")
 _ENDS = ".,;:"
 
 
@@ -114,6 +123,8 @@ def canonical(answer: str) -> str:
 
     The caller bounds the length of the text.
     """
+    if _DIGITS.fullmatch(answer):
+        return answer
     text = _plain_characters(answer)
     # A round may uncover something that the next round can remove: `$5\text{ cm}.$`
     for _ in range(4):
@@ -121,14 +132,18 @@ def canonical(answer: str) -> str:
         text = _one_round(text)
         if text == before:
             break
-    if match := _CHOICE.fullmatch(text):
-        return match[1]
-    return text.lower() if is_word(text) else text
+    text = text.lower() if _WORD.fullmatch(text) or text.lower() in _SHORT_WORDS else text
+    return _MEANINGS.get(text, text)
 
 
 def is_word(text: str) -> bool:
-    """Whether a canonical text consists of words, not mathematics, such as `even` or `east`."""
-    return _WORD.fullmatch(text) is not None or text.lower() in _SHORT_WORDS
+    """Whether a canonical text consists of words, not mathematics, such as `even` or `SAS`."""
+    return bool(_WORD.fullmatch(text) or _CAPITALS.fullmatch(text) or text.lower() in _SHORT_WORDS)
+
+
+def is_time(text: str) -> bool:
+    """Whether a canonical text may be a time, such as 3:45, 3:45pm or 3pm."""
+    return _TIME.fullmatch(text) is not None
 
 
 def _one_round(text: str) -> str:
@@ -138,16 +153,23 @@ def _one_round(text: str) -> str:
     text = " ".join(text.split())
     text = _SIZES.sub("", text)
     text = _FRACTIONS.sub(r"\\frac", text)
-    text = _THOUSANDS_BRACES.sub(",", text)
+    text = _MARK_BRACES.sub(r"\1", text)
+    text = _BLACKBOARD.sub(r"\\mathbb{\1}", _ROW_GAP.sub(r"\\\\", text))
+    text = _ROMAN.sub(r"\\mathrm{\1}", text)
+    text = _EARLY.sub("", _HALF_OF_DAY.sub(lambda match: f" {match[1].lower()}m", text))
     text = _BASE_IN_WORDS.sub(_base, text)
     text = _without_qualification(text)
-    text = _AND_OR.sub(";", text) if _has_list_word(text) else text
-    text = _DEGREES.sub("", text)
+    text = _AND_OR.sub(";", text)
+    if _WAVES.search(text):
+        text = _ANGLE.sub(r"(\\frac{\1\\pi}{180})", text)
+    text = _ORDINAL.sub("", _DEGREES.sub(" ", text))
     text = _CURRENCY.sub("", text)
     text = _PERCENT.sub("", text)
-    text = _without_unit(text)
-    text = _TEXT.sub(lambda match: match[1], text)
+    text = without_unit(text)
+    text = _TEXT.sub(lambda match: match[1], _NAMED.sub(r"\\\1 ", text))
     # Words have no case, and so have names in them.
+    if match := _CHOICE.fullmatch(text):
+        return match[1]
     text = _NAME.sub(_command, text.lower() if _WORD.fullmatch(text) else text)
     if not text.startswith("**"):  # emphasis
         text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
@@ -156,8 +178,10 @@ def _one_round(text: str) -> str:
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
     text = " ".join(_SINGLE_BRACES.sub(r"\1\2", text).split())
     text = _SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
-    text = _LIST_SPACE.sub(";", text)
+    text = (_ANY_SPACE if _THOUSANDS.search(text) else _LIST_SPACE).sub(";", text)
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
+    if (builder := _SET_BUILDER.fullmatch(text)) and _CONDITION.search(builder[2]):
+        text = builder[2]
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
     text = _without_assignment(text.strip().rstrip(_ENDS).strip())
     # An accent that was after a blank is now after a letter.
@@ -166,6 +190,8 @@ def _one_round(text: str) -> str:
 
 def _plain_characters(text: str) -> str:
     text = _ROOT_NUMBER.sub(r"\\sqrt{\1}", text)
+    # An ellipsis is no full stop: 0.333... is not 0.333.
+    text = _SIGN.sub(lambda match: _SAME_SIGN[match[0]], text).replace("...", r"\ldots ")
     parts: list[str] = []
     raised = lowered = ""
     for character in text:
@@ -211,7 +237,7 @@ def _unwrapped(text: str) -> str:
     match = re.match(r"\\(?:boxed|fbox)\s*\{", text)
     if match and text.endswith("}") and _closes_at_end(text, match.end()):
         return text[match.end() : -1].strip()
-    match = re.match(rf"{_TEXT_COMMAND}\s*\{{", text)
+    match = re.match(rf"{TEXT_COMMAND}\s*\{{", text)
     if match and text.endswith("}") and _closes_at_end(text, match.end()):
         return text[match.end() : -1].strip()
     return text
@@ -241,10 +267,6 @@ def _without_qualification(text: str) -> str:
     return head if all(head.count(a) == head.count(b) for a, b in ("()", "[]", "{}")) else text
 
 
-def _has_list_word(text: str) -> bool:
-    return ("and" in text or "or" in text) and not _WORD.fullmatch(text)
-
-
 def _command(match: re.Match[str]) -> str:
     return r"\infty" if match[1] == "infinity" else rf"\{match[1]}"
 
@@ -254,26 +276,12 @@ def _braced_fraction(match: re.Match[str]) -> str:
     return rf"\frac{above}{below}"
 
 
-def _without_unit(text: str) -> str:
-    """Drop units: texts after a value, units after a number, words after a plain number."""
-    shorter = _TRAILING_TEXT.sub("", text)
-    if shorter.strip() and not shorter.rstrip().endswith(("^", "_", "=", "{", "(", ",")):
-        text = shorter
-    shorter = text
-    for _ in range(4):  # `square meters per second`
-        shorter = _UNIT.sub("", shorter).rstrip()
-    if shorter.endswith(_VALUE_ENDS):
-        text = shorter
-    match = _TRAILING_WORDS.search(text)
-    if match and plain_number(text[: match.start()].strip()) is not None:
-        words = match[1].lower().split()
-        if not _NUMBER_WORDS.intersection(words):
-            text = text[: match.start()]
-    return text
-
-
 def _without_assignment(text: str) -> str:
     """`x = 5` is 5, and so are `f(1) = 5` and `a_1 = 5`; `y = 2x` stays an equation."""
+    if match := _POINT.match(text):
+        names = match[1].split(",")
+        # A point lists its coordinates in the order of their names.
+        return text[match.end() :] if names == sorted(set(names)) else text
     match = _ASSIGNMENT.match(text)
     if match is None:
         return text

@@ -16,8 +16,9 @@ none of them. Other rules that are stricter than math-verify's:
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -27,9 +28,10 @@ from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
-from .canonical import is_word
+from .canonical import is_time, is_word
 from .exact_numbers import UndecidedError, UnprovenError
 from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
+from .formula_text import readable
 from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .power_products import is_zero_sum
 from .structure import structure
@@ -51,9 +53,10 @@ _APART = 1e-9
 
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])")
 _SET = re.compile(rf"{_RELATION.pattern}|=|(?<!sqrt)\[|\\(?:infty|cup|cap|in|setminus)(?![a-zA-Z])")
+_MAX_RATIO = 6
 _INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
 _EQUATION = re.compile(r"([^=<>]+)=([^=<>]+)")
-_NAME = re.compile(r"\\?[a-zA-Z]+(?:_(?:\{[^{}]*\}|\w))?(?:\([a-zA-Z, ]*\))?")
+_NAME = re.compile(r"\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\^\{-1\})?(?:\([a-zA-Z, ]*\))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
         return Comparison(False)
     if len(one.items) != len(two.items):
         return Comparison(False)
+    if one.kind == "ratio":
+        return Comparison(_same_ratio(one.items, two.items))
     if one.kind == "list":
         return Comparison(_same_in_any_order(list(one.items), list(two.items), tolerance))
     return Comparison(
@@ -119,6 +124,17 @@ def _same_in_any_order(ones: list[str], twos: list[str], tolerance: float | None
     return True
 
 
+def _same_ratio(ones: Sequence[str], twos: Sequence[str]) -> bool:
+    """Whether 1:2:3 and 2:4:6 are proportional; a long ratio has one spelling only."""
+    if ones == twos or len(ones) > _MAX_RATIO:
+        return ones == twos
+    places = itertools.combinations(range(len(ones)), 2)
+    return all(
+        _same(rf"({ones[i]})\cdot({twos[j]})", rf"({ones[j]})\cdot({twos[i]})", None)
+        for i, j in places
+    )
+
+
 def _compare_one(first: str, second: str, tolerance: float | None) -> Comparison:
     if first == second:
         return Comparison(True)
@@ -127,7 +143,8 @@ def _compare_one(first: str, second: str, tolerance: float | None) -> Comparison
         return Comparison(numbers[0] == numbers[1])
     if numbers[0] is not None and numbers[1] is not None and tolerance is None:
         return Comparison(numbers[0] == numbers[1])
-    if is_word(first) or is_word(second):
+    # 3:45 is not 1:15, though their ratios are equal.
+    if is_word(first) or is_word(second) or (is_time(first) and is_time(second)):
         return Comparison(False)
     first, second = _same_form(first, second)
     one, two = parse(first), parse(second)
@@ -234,10 +251,13 @@ def parse(text: str, *, evaluate: bool = False) -> Any | None:
     number = plain_number(text)
     if isinstance(number, Fraction):
         return sympy.Rational(number.numerator, number.denominator)
+    formula = readable(text)
+    if formula is None:
+        return None
     with sympy.evaluate(evaluate):
         try:
             parsed = latex2sympy(
-                text, normalization_config=_NORMALISATION, conversion_config=_CONVERSION
+                formula, normalization_config=_NORMALISATION, conversion_config=_CONVERSION
             )
             return _with_imaginary_unit(parsed)
         except MemoryError:

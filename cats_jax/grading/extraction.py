@@ -18,7 +18,7 @@ _ANSWERS = rf"answers?[*_]*\s*(?:(?:to|of|for)\s[^.:\n]{{1,60}}?\s)?(?:{_IS}){_R
 _FINAL = re.compile(rf"\bfinal\s+{_ANSWERS}", re.IGNORECASE)
 _ANSWER = re.compile(rf"\b{_ANSWERS}", re.IGNORECASE)
 _LEAD = re.compile(
-    r"(?:[\s:*_=≈,]|\\approx(?![a-zA-Z])|(?:is|are|be|equals?|equal to|therefore|thus|hence|then|"
+    r"(?:[\s:*_=≈,]|\\approx(?![a-zA-Z])|(?:is|are|be|equals?(?: to)?|therefore|thus|hence|then|"
     r"so|simply|just|approximately|approx\.?|about|around|roughly|exactly|clearly|indeed|actually|"
     r"now|given by|option|choice)\b)*",
     re.IGNORECASE,

@@ -2,6 +2,7 @@ r"""Lists, sets, tuples and intervals: an answer's outermost structure, by its b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,9 +10,13 @@ from .plain_numbers import plain_number
 
 _OPENING, _CLOSING = "([{", ")]}"
 
-Kind = Literal["one", "list", "()", "[]", "(]", "[)"]
-"""Structure of an answer: one answer ("one"), several in any order ("list"), or a tuple or an
-interval with these brackets."""
+_SIGN = re.compile(r"\\(?:pm|mp)")
+_MOST_SIGNS = 6
+_NAMED = re.compile(r"(\\?[a-zA-Z]+)=([^=]+)")
+
+Kind = Literal["one", "list", "ratio", "()", "[]", "(]", "[)"]
+"""Structure of an answer: one answer ("one"), several in any order ("list"), three or more numbers
+whose ratio counts ("ratio"), or a tuple or an interval with these brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +37,31 @@ def structure(text: str, *, separators: bool = True) -> Structure:
 
     `1,2`, `\{1,2\}` and `{1,2}` are the same list; braces around one item are a group of LaTeX, and
     so are those of `{1,234}` if `separators` is true. `(1,2)` is ordered, and its brackets count.
-    `1\pm2` is the list of both values. `1,234` is a number if `separators` is true, otherwise a
-    list.
+    `x=1,y=2` is the point `(1,2)`, with the coordinates in the order of their names. `1\pm2` is the
+    list of both values. `1,234` is a number if `separators` is true, otherwise a list.
     """
     if plain_number(text) is not None and (separators or "," not in text):
         return Structure("one", (text,))
     items = _split(text, separators=separators)
     if len(items) > 1:
-        return _list(items)
+        return _point(items) or _list(items)
+    if len(items := _between(text, ":")) > 2 and all(items):
+        return Structure("ratio", tuple(items))
     if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
-        return _list(_split(text[2:-2]))
+        return _list(_split(text[2:-2], separators=separators))
     if text.startswith("{") and text.endswith("}") and _encloses(text, 0):
-        inside = _split(text[1:-1])
+        inside = _split(text[1:-1], separators=separators)
         is_number = separators and plain_number(text[1:-1]) is not None
         if len(inside) > 1 and any(inside) and not is_number:
             return _list(inside)
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 0):
-        inside = _split(text[1:-1])
+        inside = _split(text[1:-1], separators=separators)
         if len(inside) > 1:
             brackets: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
             return Structure(brackets[text[0] + text[-1]], tuple(inside))
         if text[0] == "(" and text[-1] == ")" and inside[0]:
             return structure(inside[0])
-    return _list([text]) if r"\pm" in text else Structure("one", (text,))
+    return _list([text]) if _SIGN.search(text) else Structure("one", (text,))
 
 
 def depth(text: str) -> int:
@@ -67,20 +74,28 @@ def depth(text: str) -> int:
 
 
 def _list(items: list[str]) -> Structure:
-    both = [
-        one
-        for item in items
-        for one in (
-            (
-                item.replace(r"\pm", "+").replace(r"\mp", "-"),
-                item.replace(r"\pm", "-").replace(r"\mp", "+"),
-            )
-            if r"\pm" in item
-            else (item,)
-        )
-    ]
-    found = tuple(item.removeprefix("+") for item in both if item)
+    found = tuple(one.removeprefix("+") for item in items for one in _values(item) if one)
     return Structure("list" if len(found) != 1 else "one", found)
+
+
+def _values(item: str) -> list[str]:
+    r"""The values of an item: two for each `\pm`, but two in all if there is a `\mp`."""
+    opposite = {r"\pm": r"\mp", r"\mp": r"\pm"}
+    if r"\mp" in item:
+        choices = [item, _SIGN.sub(lambda sign: opposite[sign[0]], item)]
+        return [one.replace(r"\pm", "+").replace(r"\mp", "-") for one in choices]
+    values = [item]
+    for _ in range(min(item.count(r"\pm"), _MOST_SIGNS)):
+        values = [one.replace(r"\pm", sign, 1) for one in values for sign in "+-"]
+    return values
+
+
+def _point(items: list[str]) -> Structure | None:
+    """The point of items such as x=1, if each has another name."""
+    found = {match[1]: match[2] for item in items if (match := _NAMED.fullmatch(item))}
+    if len(found) < len(items):
+        return None
+    return Structure("()", tuple(found[name] for name in sorted(found)))
 
 
 def _split(text: str, *, separators: bool = False) -> list[str]:

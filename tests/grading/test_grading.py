@@ -32,7 +32,11 @@ answer_renderings = importlib.import_module("answer_renderings")
 
 LABELLED = [
     (row["first"], row["second"], row["same"])
-    for file in ("benchmarks/labelled_answers.jsonl", "tests/grading/exact_pairs.jsonl")
+    for file in (
+        "benchmarks/labelled_answers.jsonl",
+        "tests/grading/exact_pairs.jsonl",
+        "tests/grading/spelled_pairs.jsonl",
+    )
     for row in map(json.loads, (ROOT / file).read_text().splitlines())
 ]
 
@@ -389,6 +393,7 @@ def test_grade_command(capsys, tmp_path):
         ('{"prediction": "1", "answer": null}', "'answer' must be a text or a number"),
         ('{"prediction": {}, "answer": 1}', "'prediction' must be a text or a number"),
         ('{"prediction": "1", "answer": 1, "tolerance": "x"}', "'tolerance' must be a number"),
+        ('{"prediction": "1", "answer": 1, "tolerance": true}', "'tolerance' must be a number"),
         ('{"prediction": "1", "answer": 1, "tolerance": -1}', "at least 0"),
         ("[", "rows.jsonl:1: not a JSON object"),
     ],
@@ -410,6 +415,14 @@ def test_an_output_that_cannot_be_written(capsys, tmp_path, name, message):
     target = str(tmp_path / name)
     assert cli.run(["grade", "--input", str(tmp_path / "rows.jsonl"), "--output", target]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [True, -1, "nan", "inf", "took too long"])
+def test_an_error_that_is_no_tolerance(tmp_path, error):
+    source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    _write(source, [{"prediction": "4", "answer": "4.5", "error": error}])
+    with MathGrader(workers=1) as grader:
+        assert grade_file(source, target, grader).correct == 0
 
 
 def test_an_interrupted_file_leaves_nothing(tmp_path):

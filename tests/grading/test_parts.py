@@ -13,6 +13,7 @@ from cats_jax.grading import MathGrader, final_answer, given_answer, hash_answer
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.grading.boxes import boxed_answer, extract_boxed
 from cats_jax.grading.canonical import canonical
+from cats_jax.grading.formula_text import readable
 from cats_jax.grading.plain_numbers import BasedNumber, plain_number
 from cats_jax.grading.structure import Structure, depth, structure
 
@@ -257,6 +258,12 @@ def test_a_spelling_takes_bounded_time(piece):
         ("1 1/2", Fraction(3, 2)),
         ("52_8", BasedNumber("52", 8)),
         ("-1F_{16}", BasedNumber("-1F", 16)),
+        ("0101_2", BasedNumber("101", 2)),
+        ("(1,010)_2", BasedNumber("1010", 2)),
+        ("10.1_2", BasedNumber("10.1", 2)),
+        ("A_1", None),
+        (r"-2.1\overline{6}", Fraction(-13, 6)),
+        ("1.5million", Fraction(1500000)),
         ("1/0", None),
         (r"1\frac{1}{0}", None),
         ("12,34", None),
@@ -305,6 +312,12 @@ def test_decimals_are_exact(value):
         ("(5)", "one", ("5",)),
         ("1,234", "one", ("1,234",)),
         ("(1,234)", "()", ("1", "234")),
+        ("(1,234;5)", "()", ("1,234", "5")),
+        ("1:2:3", "ratio", ("1", "2", "3")),
+        ("1:2", "one", ("1:2",)),
+        ("y=2,x=1", "()", ("1", "2")),
+        ("x=1,x=2", "list", ("x=1", "x=2")),
+        (r"1\mp x", "list", ("1- x", "1+ x")),
         (r"1\pm x", "list", ("1+ x", "1- x")),
         (r"\pm2", "list", ("2", "-2")),
         (r"f(x,y)", "one", ("f(x,y)",)),
@@ -334,3 +347,31 @@ def test_depth(text):
 @pytest.mark.parametrize(("text", "symbol"), [("µ", "\\mu"), ("1≠2", "1\\ne2"), ("３", "3")])
 def test_symbols_that_only_normalising_makes_are_known(text, symbol):
     assert canonical(text) == canonical(symbol)
+
+
+@pytest.mark.parametrize(
+    ("text", "readable_text"),
+    [
+        (r"3\frac{1}{2}x", r"(3+\frac{1}{2})x"),
+        ("2(1/3)", r"2\cdot(1/3)"),
+        (r"\sin x\cdot\cos x", r"\sin(x)\cdot\cos x"),
+        (r"\log_2(8)", r"\log_2(8)"),
+        (r"0.333\ldots", None),
+        ("1 2 3", None),
+        ("10.1_2", None),
+        (r"\log_2 3", r"\log_2 3"),
+        ("6!!", None),
+        ("f'(x)", None),
+    ],
+)
+def test_what_the_grammar_would_misread(text, readable_text):
+    assert readable(text) == readable_text
+
+
+@pytest.mark.parametrize(
+    "piece", [r"\alpha", " x", r"2\cdot", "^2", r"\frac{1}{2}", "9 ", "2(", "a"]
+)
+def test_reading_a_formula_takes_bounded_time(piece):
+    started = time.perf_counter()
+    readable((r"\sin" + piece * 2000)[:2000])
+    assert time.perf_counter() - started < 2

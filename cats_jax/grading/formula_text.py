@@ -1,0 +1,44 @@
+r"""Formulas as text before latex2sympy parses them: what its grammar would read as another formula.
+
+Its grammar drops signs that it does not know, multiplies numbers side by side, reads 2(1/3) as 7/3,
+and takes all factors behind a function for its argument.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNREAD = re.compile(
+    r"\\ldots"  # 0.333...
+    r"|(?<![_\d])\b\d+ \d"  # 1 2 3
+    r"|(?<![_\d.a-zA-Z])[\d.]+_"  # 10.1_2, 101_b
+    r"|!!"
+    r"|[a-zA-Z)]'"  # f'(x)
+)
+_MIXED = re.compile(r"(?<![\w.})\\!^])(\d+)(?: (\d+)/(\d+)(?![\w.])|\\frac\{(\d+)\}\{(\d+)\})")
+_FACTOR = re.compile(r"(?<![\w.})\\!^])(\d+(?:\.\d+)?)(?=\()")
+_FUNCTION = r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)h?(?![a-zA-Z])"
+_SCRIPT = r"(?:\w|\{[^{}]*\})"
+_ARGUMENT = re.compile(
+    rf"({_FUNCTION}(?:[_^]{_SCRIPT})*) ?"
+    rf"((?:[a-zA-Z\d.]|\^{_SCRIPT}|\\frac\{{[^{{}}]*\}}\{{[^{{}}]*\}}|\\sqrt\{{[^{{}}]*\}}"
+    rf"|(?!{_FUNCTION}|\\(?:cdot|times|div|frac|sqrt))\\[a-zA-Z]+(?![a-zA-Z]) ?)+)"
+    r"(?=\\(?:cdot|times))"
+)
+
+
+def readable(text: str) -> str | None:
+    r"""A canonical formula as the grammar reads it rightly; None if it would drop or add a sign.
+
+    `3\frac{1}{2}x` is 7x/2, 2(1/3) is 2/3, and `\ln2\cdot\ln3` is the product of two logarithms.
+    """
+    text = _MIXED.sub(_sum, text)
+    if _UNREAD.search(text):
+        return None
+    return _ARGUMENT.sub(r"\1(\2)", _FACTOR.sub(r"\1\\cdot", text))
+
+
+def _sum(match: re.Match[str]) -> str:
+    whole, *parts = match.groups("")
+    above, below = parts[0] or parts[2], parts[1] or parts[3]
+    return rf"({whole}+\frac{{{above}}}{{{below}}})"
