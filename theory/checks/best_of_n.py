@@ -143,4 +143,5 @@ def deviations(rng: np.random.Generator, shape: tuple[int, ...], law: str) -> np
         return 2.0 * rng.integers(0, 2, shape) - 1.0
     if law == "uniform":
         return rng.uniform(-1.0, 1.0, shape)
-    return 0.5 * special.ndtri(rng.uniform(*special.ndtr([-2.0, 2.0]), shape))
+    lower, upper = special.ndtr([-2.0, 2.0])
+    return 0.5 * special.ndtri(rng.uniform(lower, upper, shape))
