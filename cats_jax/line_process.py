@@ -47,32 +47,50 @@ class LineProcess(subprocess.Popen[bytes]):
         )
         self._owner = os.getpid()
         self.served = 0
+        assert self.stdin is not None
+        os.set_blocking(self.stdin.fileno(), False)
 
     def ask(self, line: bytes, seconds: float) -> bytes:
         """The line of reply to a line, which has no newline.
 
+        Without a reply the process ends: a late reply would be taken for that to a later line.
+
         Raises:
             NoReplyError: the process has ended, or `seconds` are over.
         """
+        try:
+            reply = self._reply(memoryview(line + b"\n"), time.monotonic() + seconds)
+        except BaseException:  # Ctrl-C, too
+            self.end()
+            raise
+        self.served += 1
+        return reply
+
+    def _reply(self, rest: memoryview, deadline: float) -> bytes:
         assert self.stdin is not None
         assert self.stdout is not None
-        deadline = time.monotonic() + seconds
-        try:
-            self.stdin.write(line + b"\n")
-        except BrokenPipeError:
-            raise NoReplyError(self.wait()) from None
-        reply = bytearray()
+        writes, reads = self.stdin.fileno(), self.stdout.fileno()
         poll = select.poll()
-        poll.register(self.stdout, select.POLLIN | select.POLLHUP)
+        poll.register(writes, select.POLLOUT)
+        poll.register(reads, select.POLLIN)
+        reply = bytearray()
         while not reply.endswith(b"\n"):
             wait = deadline - time.monotonic()
-            if wait <= 0 or not poll.poll(wait * 1000):
+            ready = dict(poll.poll(wait * 1000)) if wait > 0 else {}
+            if not ready:
                 raise NoReplyError(None)
-            part = os.read(self.stdout.fileno(), 1 << 16)
-            if not part:
-                raise NoReplyError(self.wait())
-            reply += part
-        self.served += 1
+            if writes in ready:
+                try:
+                    rest = rest[os.write(writes, rest) :]
+                except BrokenPipeError:
+                    raise NoReplyError(self.wait()) from None
+                if not rest:
+                    poll.unregister(writes)
+            if reads in ready:
+                part = os.read(reads, 1 << 16)
+                if not part:
+                    raise NoReplyError(self.wait())
+                reply += part
         return bytes(reply)
 
     def end(self) -> None:

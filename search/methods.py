@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from .cats import cats, constant_policy, random_policy
 from .interface import Strategy
@@ -45,59 +46,63 @@ from .strategy.speculative_rejection import speculative_rejection as speculative
 from .strategy.step_level_beam import step_level_beam as step_level_beam
 from .strategy.vg_search import vg_search as vg_search
 
-FACTORIES: Mapping[str, Callable[..., Strategy]] = {
-    each.__name__: each
-    for each in (
-        greedy,
-        majority,
-        best_of_n,
-        best_of_n_weighted,
-        beam,
-        dvts,
-        step_level_beam,
-        vg_search,
-        lookahead,
-        particle_filtering,
-        particle_gibbs,
-        proportional_resampling,
-        rebase,
-        dora,
-        ets,
-        mcts,
-        global_mcts,
-        litesearch,
-        mctsr,
-        ab_mcts_a,
-        llama_berry,
-        speculative_rejection,
-        sequential_halving,
-        adaptive_consistency,
-        early_stopping_consistency,
-        self_certainty,
-        deepconf,
-        deepconf_online,
-        gen_select,
-        universal_self_consistency,
-        pairwise_borda,
-        sequential_best_of_n,
-    )
-}
+FACTORIES: Mapping[str, Callable[..., Strategy]] = MappingProxyType(
+    {
+        each.__name__: each
+        for each in (
+            greedy,
+            majority,
+            best_of_n,
+            best_of_n_weighted,
+            beam,
+            dvts,
+            step_level_beam,
+            vg_search,
+            lookahead,
+            particle_filtering,
+            particle_gibbs,
+            proportional_resampling,
+            rebase,
+            dora,
+            ets,
+            mcts,
+            global_mcts,
+            litesearch,
+            mctsr,
+            ab_mcts_a,
+            llama_berry,
+            speculative_rejection,
+            sequential_halving,
+            adaptive_consistency,
+            early_stopping_consistency,
+            self_certainty,
+            deepconf,
+            deepconf_online,
+            gen_select,
+            universal_self_consistency,
+            pairwise_borda,
+            sequential_best_of_n,
+        )
+    }
+)
 """Name -> factory, of the strategies with default settings for all options."""
 
-DEFAULTS: Mapping[str, Strategy] = NamedStrategies(
-    {
-        **{name: factory() for name, factory in FACTORIES.items()},
-        "cats_random": cats(random_policy),
-        "cats_constant": cats(constant_policy),
-    },
-    {
-        "cats": "cats_jax.load_controller('cats'), or search.cats.cats(policy, config) with a "
-        "policy",
-        "cats_rule": "cats_jax.search_method('cats_rule', threshold=..., sample={...}), or "
-        "search.cats.cats(search.cats.sample_while_below(feature))",
-        "learned_stopping": "cats_jax.search_method('learned_stopping', checkpoint=...), or "
-        "search.methods.learned_stopping(stopper) with a stopper",
-    },
+DEFAULTS: Mapping[str, Strategy] = MappingProxyType(
+    NamedStrategies(
+        {
+            **{name: factory() for name, factory in FACTORIES.items()},
+            "cats_random": cats(random_policy),
+            "cats_constant": cats(constant_policy),
+        },
+        {
+            "cats": "cats_jax.load_controller('cats'), or search.cats.cats(policy, config) with a "
+            "policy",
+            "cats_rule": "cats_jax.search_method('cats_rule', threshold=..., sample={...}), or "
+            "search.cats.cats(search.cats.sample_while_below(feature))",
+            "learned_stopping": "cats_jax.search_method('learned_stopping', checkpoint=...), or "
+            "search.methods.learned_stopping(stopper) with a stopper",
+        },
+    )
 )
 """Name -> strategy with default settings; the factories of the same names take options.
 

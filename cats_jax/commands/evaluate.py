@@ -100,6 +100,7 @@ def evaluate(
     for line in function_lines(loaded.strategies, loaded.policy, loaded.prms, allowed=functions):
         console.print(line, markup=False, soft_wrap=True)
     models = ModelFolders()
+    reference = held_out_run(held_out, quantile)
     if dry_run:
         from .dry_run import show_bounds, show_times
 
@@ -107,7 +108,6 @@ def evaluate(
         if measure:
             show_times(console, loaded, models)
         return 0
-    reference = held_out_run(held_out, quantile)
     plan = plan_run(
         loaded, models, output, searching=searching, bank=bank, claim=claim, resume=resume
     )

@@ -136,12 +136,13 @@ def _show_run(
     from ..reporting.sheets import named_after
 
     made, figures = show_tables(console, run, more.cost), []
+    taken: set[str] = set()
     for label, title, part in run_parts(run):
         for sheet in _more_sheets(console, run, part, label, title, more):
             show_sheet(console, sheet)
             made.append(named_after(sheet, label))
         if place is not None:
-            figures += write_figures(part, place, title, FORMATS, run=run)
+            figures += write_figures(part, place, title, FORMATS, run=run, taken=taken)
     return made, figures
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 
 import search
+from search.answers import answer_weighted
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
@@ -495,8 +496,17 @@ def _revision(spec: StrategySpec, *, replayed: bool) -> int:
         options.get("resampling") == "residual",
         spec.name == "sequential_best_of_n" and bool(options.get("abort")),
         replayed and spec.name in _RETURNING,
+        options.get("path_score") == "product" and _reads_ratios(spec),
     )
     return _REVISIONS.get(spec.name, 1) + sum(changes)
+
+
+def _reads_ratios(spec: StrategySpec) -> bool:
+    """Whether a strategy reads ratios of path scores, also of those that float32 rounds to 0."""
+    usual = search.methods.DEFAULTS.get(spec.name)
+    vote = dict(spec.options).get("vote")
+    weighted = usual is not None and usual.answer is answer_weighted
+    return spec.name == "proportional_resampling" or vote == "weighted" or (not vote and weighted)
 
 
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:

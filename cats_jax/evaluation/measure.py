@@ -142,6 +142,7 @@ def measure(
     runner = LocalRunner(recipe, cells, models, default_grader(recipe.questions), times)
     searches = _Searches(recipe, questions, runner, times, report)
     kinds = _kinds(cells)
+    runner.check_models()
     ends = time.perf_counter() + seconds
     samples: list[Sample] = []
     for number, kind in enumerate(kinds):

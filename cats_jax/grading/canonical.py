@@ -49,10 +49,12 @@ _ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREE = r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b)"
 _DEGREES = re.compile(rf"{_DEGREE}(?:\s*[CF]$)?")
-_ORDINAL = re.compile(rf"(?<=\d)\s*\^\s*\{{?\s*(?:{TEXT_COMMAND}\s*\{{)?\s*(?:st|nd|rd|th)\s*\}}*$")
+_ORDINAL = re.compile(
+    rf"(?<!\d)(\d+)\s*\^\s*\{{?\s*(?:{TEXT_COMMAND}\s*\{{)?\s*(st|nd|rd|th)\s*\}}*$"
+)
 # An angle in degrees inside of a formula is a number: \sin 30^\circ is not \sin 30.
 _WAVES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
-_ANGLE = re.compile(rf"(\d+(?:\.\d+)?)\s*{_DEGREE}")
+_ANGLE = re.compile(rf"(?<![\d.])(\d+(?:\.\d+)?)\s*{_DEGREE}")
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
 # Names and powers of plain text, such as `2pi` and `x**2`.
@@ -69,7 +71,10 @@ _BLACKBOARD = re.compile(r"\\mathbb\s*([A-Z])(?![a-zA-Z])")
 _HALF_OF_DAY = re.compile(rf"(?<=\d)\s*(?:{TEXT_COMMAND}\s*\{{)?\s*([aApP])\.?\s?[mM]\.?\s*\}}?$")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
-_AND_OR = re.compile(rf",?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*")
+# "5 or more" is a range, not a list.
+_AND_OR = re.compile(
+    rf",?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b(?! (?:more|less|fewer)\b))\s*"
+)
 # 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}
 _QUALIFICATION = re.compile(
     rf"(?<=\S)(?:,? ?{TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"
@@ -88,9 +93,9 @@ _BASE_IN_WORDS = re.compile(
     rf"|(?<=[\dA-F)])\s*\(?(?:{TEXT_COMMAND}\s*\{{)?\s*(?:in\s+)?\bbase\s*\}}?\s*"
     rf"(\d+|{'|'.join(_BASES)})\s*\}}?\)?$"
 )
+_LEFT_SIDE = r"(?:\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\([\w, ]*\))?)?\s*"
 _ASSIGNMENT = re.compile(
-    r"(?:\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\([\w, ]*\))?)?\s*"
-    r"(?:=(?!=)|\\approx(?![a-zA-Z]))\s*(?=[^=]+$)"
+    rf"(?:{_LEFT_SIDE}=(?!=)|(?!(?:\\pi|e)(?![a-zA-Z])){_LEFT_SIDE}\\approx(?![a-zA-Z]))\s*(?=[^=]+$)"
 )
 # (x,y)=(1,2)
 _POINT = re.compile(r"\(([a-zA-Z](?:,[a-zA-Z])+)\)=(?=\(.*\)$)")
@@ -102,7 +107,8 @@ _MEANINGS = {
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
 _CHOICE = re.compile(r"(?:(?:[oO]ption|[cC]hoice) ?)?[(\[]?([A-Z])[)\]]?")
 _DIGITS = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_CAPITALS = re.compile(r"[A-Z]{2,3}")
+# SAS, RHS, HT, IV; other capitals are products, such as AB.
+_CAPITALS = re.compile(r"[SAHLRT]{2,3}|[IVX]{2,4}")
 _TIME = re.compile(r"\d{1,2}(?::[0-5]\d)(?:[ap]m)?|\d{1,2}[ap]m")
 _EARLY = re.compile(r"^0(?=\d:[0-5]\d)")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
@@ -162,7 +168,7 @@ def _one_round(text: str) -> str:
     text = _AND_OR.sub(";", text)
     if _WAVES.search(text):
         text = _ANGLE.sub(r"(\\frac{\1\\pi}{180})", text)
-    text = _ORDINAL.sub("", _DEGREES.sub(" ", text))
+    text = _ORDINAL.sub(_without_ending, _DEGREES.sub(" ", text))
     text = _CURRENCY.sub("", text)
     text = _PERCENT.sub("", text)
     text = without_unit(text)
@@ -265,6 +271,14 @@ def _without_qualification(text: str) -> str:
         return text
     head = text[: match.start()]
     return head if all(head.count(a) == head.count(b) for a, b in ("()", "[]", "{}")) else text
+
+
+def _without_ending(match: re.Match[str]) -> str:
+    """21^{st} is 21; 2^{st} is a power."""
+    number, ending = match[1], match[2]
+    teen = number[-2:-1] == "1"
+    right = "th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
+    return number if ending == right else match[0]
 
 
 def _command(match: re.Match[str]) -> str:

@@ -128,6 +128,9 @@ def _same_ratio(ones: Sequence[str], twos: Sequence[str]) -> bool:
     """Whether 1:2:3 and 2:4:6 are proportional; a long ratio has one spelling only."""
     if ones == twos or len(ones) > _MAX_RATIO:
         return ones == twos
+    # The products of 0:0:0 with any ratio are equal.
+    if any(all(plain_number(item) == 0 for item in items) for items in (ones, twos)):
+        return False
     places = itertools.combinations(range(len(ones)), 2)
     return all(
         _same(rf"({ones[i]})\cdot({twos[j]})", rf"({ones[j]})\cdot({twos[i]})", None)

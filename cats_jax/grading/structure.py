@@ -48,7 +48,8 @@ def structure(text: str, *, separators: bool = True) -> Structure:
     if len(items := _between(text, ":")) > 2 and all(items):
         return Structure("ratio", tuple(items))
     if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
-        return _list(_split(text[2:-2], separators=separators))
+        inside = _split(text[2:-2], separators=separators)
+        return _point(inside) or _list(inside)
     if text.startswith("{") and text.endswith("}") and _encloses(text, 0):
         inside = _split(text[1:-1], separators=separators)
         is_number = separators and plain_number(text[1:-1]) is not None

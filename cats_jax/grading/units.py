@@ -26,12 +26,11 @@ _NUMBER_WORDS = frozenset((
     "infinity", "and", "or", "base", "mod", "hundred", "thousand", "million", "billion",
     "trillion", "hundreds", "thousands", "millions", "billions", "trillions", "dozen", "dozens",
     "half", "halves", "third", "thirds", "quarter", "quarters", "fourths", "fifths", "sixths",
-    "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "times", "over", "plus",
-    "minus", "frac", "squared", "cubed", "factorial", "to", "out", "more", "less", "fewer", "than",
-    "below", "am", "pm",
+    "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "over", "plus", "minus",
+    "frac", "squared", "cubed", "factorial", "to", "out", "below",
 ))  # fmt: skip
-# Letters that `\mathrm` may set as a unit; others are variables, e and i.
-_UNIT_LETTERS = "msghdlLNJWVACKFT"
+# Letters that `\mathrm` may set as a unit, and "I think"; others are variables, e and i.
+_UNIT_LETTERS = frozenset("msghdlLNJWVACKFTI")
 
 _TEXT = rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}"
 _TRAILING_TEXT = re.compile(
@@ -72,4 +71,6 @@ def _is_remark(words: str) -> bool:
     found = re.findall("[a-zA-Z]+", words)
     # 5 percent of x is no number, but 5 a day is.
     letters = {word for word in found if len(word) == 1 and (word != "a" or len(found) == 1)}
-    return letters <= set(_UNIT_LETTERS) and _NUMBER_WORDS.isdisjoint(map(str.lower, found))
+    if found in (["am"], ["pm"]):
+        return False
+    return letters <= _UNIT_LETTERS and _NUMBER_WORDS.isdisjoint(map(str.lower, found))

@@ -31,6 +31,7 @@ def write_figures(
     formats: Sequence[str] = ("png",),
     *,
     run: Run | None = None,
+    taken: set[str] | None = None,
 ) -> list[pathlib.Path]:
     """Write every figure that the groups of one data set allow, replacing old files.
 
@@ -42,6 +43,8 @@ def write_figures(
         formats: some of "png", "svg" and "pdf".
         run: run of the groups, for its trees. Without it there is no figure of calibration, and
             actions are shown by N, not by depth and budget.
+        taken: names that this run of the caller has given to files of the folder, without endings.
+            Two labels may give one name. Those of these figures are added.
 
     Returns:
         The paths of the files.
@@ -53,7 +56,7 @@ def write_figures(
     if not found:
         return []
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    taken: set[str] = set()  # two labels may give one name
+    taken = set() if taken is None else taken
     with drawing():
         figures: dict[str, Figure | None] = {
             "accuracy-tokens": plot_against_cost(found, title, TOKENS),

@@ -73,10 +73,11 @@ def show_overview(console: Console, run: Run) -> None:
 
 def write_overview(run: Run) -> list[pathlib.Path]:
     """Write the summary and the figures of a run to its folder; returns the paths of figures."""
+    taken: set[str] = set()
     paths = [
         path
         for _, title, part in run_parts(run)
-        for path in write_figures(part, run.folder, title, run=run)
+        for path in write_figures(part, run.folder, title, run=run, taken=taken)
     ]
     write_summary(run.folder, summarize(run))
     return paths

@@ -115,10 +115,12 @@ def find_question(rows: Iterable[Row], given: str) -> str:
     ids = list(dict.fromkeys(row.question for row in rows))
     if given in ids:
         return given
-    fitting = [
+    shown = {identity: one_line(identity, _MAX_ID) for identity in ids}
+    printed = one_line(given, _MAX_ID)
+    fitting = [identity for identity in ids if shown[identity] == printed] or [
         identity
         for identity in ids
-        if identity.startswith(given) or one_line(identity, _MAX_ID).startswith(given)
+        if identity.startswith(given) or shown[identity].startswith(printed)
     ]
     if len(fitting) == 1:
         return fitting[0]

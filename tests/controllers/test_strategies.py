@@ -194,6 +194,11 @@ def test_a_rule_on_a_feature_that_is_always_0_is_refused(config, feature, having
          {"sequential_best_of_n": 2}),
         ([{"name": "particle_filtering", "resampling": "residual"}], False,
          {"particle_filtering": 3}),
+        ([{"name": name, "path_score": "product"} for name in ("best_of_n", "dora", "cats_random")],
+         False, {"dora": 2, "cats_random": 2}),
+        ([{"name": "best_of_n", "path_score": "product", "vote": "weighted"},
+          {"name": "proportional_resampling", "path_score": "product", "vote": "best"}], False,
+         {"best_of_n": 2, "proportional_resampling": 3}),
     ],
 )  # fmt: skip
 def test_a_revision_is_of_the_rule_that_a_run_uses(entries, replayed, expected):

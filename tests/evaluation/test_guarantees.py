@@ -224,8 +224,8 @@ def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
     plain = offer(prms=["exact"], strategies=["majority"], num_candidates=[2])
     assert settings(plain).guarantee is None
     result = scripted_result()
-    assert details(result, asked)["guarantee"] == shown
-    assert details(result, settings(plain))["guarantee"] is None
+    assert details(result, asked, ())["guarantee"] == shown
+    assert details(result, settings(plain), ())["guarantee"] is None
 
 
 def test_a_server_knows_a_folder_of_which_the_format_is_auto(tmp_path):

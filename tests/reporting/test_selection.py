@@ -113,3 +113,6 @@ def test_a_question_is_found_by_its_id_as_it_is_printed():
     assert find_question(rows, "a\tc") == "a\tc"
     with pytest.raises(BadInputError, match="is the beginning of 2 ids"):
         find_question(rows, "a ")
+    rows = [_row(question, CELLS[0], correct=True) for question in ("q\n1", "q\n10", "\ne")]
+    assert find_question(rows, "q 1") == "q\n1"
+    assert find_question(rows, " e") == "\ne"
