@@ -11,7 +11,12 @@ import pytest
 from cats_jax.line_process import LineProcess, NoReplyError
 
 ECHO = "import sys\nfor line in sys.stdin: print(line.strip()[:3], flush=True)"
-SLOW = "import sys, time\nfor line in sys.stdin: time.sleep(float(line)); print(float(line), flush=True)"
+SLOW = """
+import sys, time
+for line in sys.stdin:
+    time.sleep(float(line))
+    print(float(line), flush=True)
+"""
 
 
 def test_lines_longer_than_a_pipe_are_answered():
