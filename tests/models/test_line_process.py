@@ -42,9 +42,10 @@ def test_after_an_interruption_no_reply_is_taken_for_that_of_another_line(monkey
 
     process = LineProcess([sys.executable, "-c", ECHO])
     assert process.ask(b"abc", 30.0) == b"abc\n"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "read", interrupted)
-        process.ask(b"xyz", 30.0)
+        with pytest.raises(KeyboardInterrupt):
+            process.ask(b"xyz", 30.0)
     assert process.poll() == -signal.SIGKILL
 
 
