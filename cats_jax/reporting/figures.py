@@ -43,8 +43,8 @@ def write_figures(
         formats: some of "png", "svg" and "pdf".
         run: run of the groups, for its trees. Without it there is no figure of calibration, and
             actions are shown by N, not by depth and budget.
-        taken: names that this run of the caller has given to files of the folder, without endings.
-            Two labels may give one name. Those of these figures are added.
+        taken: names, without endings, that the caller has given to files of the folder, because
+            two labels may give one name. The names of these figures are added.
 
     Returns:
         The paths of the files.
