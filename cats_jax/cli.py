@@ -48,7 +48,7 @@ from .errors import (
 )
 from .models.serving.call_threads import abandon_calls
 from .reporting.plain_text import printable
-from .storage.former_names import FormerNameWarning
+from .storage.former_names import COMMAND_OPTIONS, FormerNameWarning
 from .storage.reading import reason
 from .version import __version__
 
@@ -126,7 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         with interrupted_by_sigterm() if goes_on(words) else contextlib.nullcontext():
             return tyro.extras.subcommand_cli_from_dict(
                 _COMMANDS,
-                args=words,
+                args=_current(words),
                 prog="cats-jax",
                 description="Compute-Aware Tree Search and its baselines. Commands set "
                 "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already. --version "
@@ -161,6 +161,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         print(f"cats-jax: {_unexpected(error)}", file=sys.stderr)
         return 1
+
+
+def _current(words: Sequence[str]) -> list[str]:
+    """A command line by the current names, with a FormerNameWarning for each former one.
+
+    Raises:
+        BadInputError: an option is given by both names.
+    """
+    given = [word.split("=", 1)[0] for word in words]
+    current = []
+    for option, word in zip(given, words, strict=True):
+        if name := COMMAND_OPTIONS.get(option):
+            if name in given:
+                raise BadInputError(f"{option} is the former name of {name}: leave it out")
+            line = f"{option} is now called {name}: rename the option"
+            warnings.warn(line, FormerNameWarning, stacklevel=2)
+        current.append((name or option) + word.removeprefix(option))
+    return current
 
 
 def _unexpected(error: Exception) -> str:

@@ -82,14 +82,14 @@ class PrmOptions(ModelOptions):
     """How PRMs are loaded, for `score` and `quality`.
 
     Attributes:
-        family: format in which a PRM reads a solution: its name, a .yaml file, or auto, which
+        prm_format: format in which a PRM reads a solution: its name, a .yaml file, or auto, which
             infers it from the model's configuration, head and tokenizer.
         adapter: folder of a LoRA adapter in PEFT's layout, merged into the weights of every PRM.
         head: .safetensors file of a linear head (weight, bias) on the last hidden state of a plain
             language model, whose sigmoid is the score; for the back end hf.
     """
 
-    family: str = "auto"
+    prm_format: str = "auto"
     adapter: str | None = None
     head: str | None = None
 
@@ -100,4 +100,6 @@ class PrmOptions(ModelOptions):
         settings = self.settings()
         if self.backend in ("hf", "auto"):
             settings.setdefault("batch_tokens", _BATCH_TOKENS)
-        return PrmSpec(prm, format=self.family, adapter=self.adapter, head=self.head, **settings)
+        return PrmSpec(
+            prm, format=self.prm_format, adapter=self.adapter, head=self.head, **settings
+        )

@@ -11,7 +11,7 @@ import tyro
 def sparsity(
     path: tyro.conf.Positional[pathlib.Path],
     *,
-    family: str = "auto",
+    prm_format: str = "auto",
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
     """Share of weights with |w| < 1e-4, in all and in the last layer, from safetensors files.
@@ -20,7 +20,8 @@ def sparsity(
 
     Args:
         path: model folder, or a PRM of the embedded world.
-        family: PRM format that says which head is the last layer: its name, a .yaml file, or auto.
+        prm_format: format that names the head that is the last layer: its name, a .yaml file, or
+            auto.
         as_json: print one JSON object in place of the table.
     """
     import json
@@ -35,7 +36,7 @@ def sparsity(
     from .terminal import make_console
 
     folder = prm_folder(path)
-    read_out = None if family == AUTO else choose_format(family, folder).read_out
+    read_out = None if prm_format == AUTO else choose_format(prm_format, folder).read_out
     with ProgressBar(make_console(stderr=True), f"reading {folder.name}", 1.0) as bar:
         found = checkpoint_sparsity(folder, read_out, progress=bar.show)
     rows = [("total", found.counts.sizes)]
@@ -49,7 +50,7 @@ def sparsity(
         }
         for name, names in rows
     }
-    notes = [f"no last layer: {found.unknown}; name it by --family"] if found.unknown else []
+    notes = [f"no last layer: {found.unknown}; name it by --prm-format"] if found.unknown else []
     notes += [f"{name} is unused, and counted" for name in found.unused]
     notes += [
         f"{name} is a stored copy of the embedding, and not counted" for name in found.duplicates

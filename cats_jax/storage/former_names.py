@@ -1,6 +1,6 @@
-"""Former names of keys in recipes, manifests and checkpoints, with the current ones.
+"""Former names of keys in recipes, manifests and checkpoints and of options of commands.
 
-Former names are still read. One in a recipe causes a `FormerNameWarning`.
+Former names are still read. One in a recipe or a command causes a `FormerNameWarning`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ SETTINGS: Mapping[tuple[str, str], str] = MappingProxyType(
 FEATURES: Mapping[str, str] = MappingProxyType({"prm_rate": "prm_token_cost"})
 """Features of a controller."""
 
+COMMAND_OPTIONS: Mapping[str, str] = MappingProxyType({"--family": "--prm-format"})
+"""Options of commands, of `score`, `quality` and `sparsity`."""
+
 CHAT_JUDGE: Mapping[str, str] = MappingProxyType(
     {"path": "cats_jax.models.chat_judge:chat_judge", "format": "auto"}
 )
@@ -43,7 +46,7 @@ CHAT_JUDGE_FORMAT = "judge-critique"
 
 
 class FormerNameWarning(FutureWarning):
-    """A file has a former name of a key; a later version will not read it."""
+    """A recipe or a command has a former name; a later version will not read it."""
 
 
 def option_names(strategy: str) -> Mapping[str, str]:

@@ -99,6 +99,19 @@ def test_a_warning_for_the_user_is_one_line(category):
     assert cli._formatted("x", UserWarning, "own.py", 7).startswith("own.py:7: UserWarning: x")
 
 
+@pytest.mark.parametrize("given", [["--family", "x"], ["--family=x"]])
+def test_the_former_name_of_an_option_is_read_with_one_line(given, tmp_path, capsys):
+    command = ["sparsity", str(tmp_path)]
+    with pytest.warns(FormerNameWarning) as caught:
+        assert cli.run([*command, *given]) == 2
+    (line,) = [str(warning.message) for warning in caught]
+    assert line == "--family is now called --prm-format: rename the option"
+    assert "PRM format 'x' is unknown" in capsys.readouterr().err
+    assert cli.run([*command, *given, "--prm-format", "y"]) == 2
+    error = "cats-jax: --family is the former name of --prm-format: leave it out\n"
+    assert capsys.readouterr().err == error
+
+
 def test_unknown_arguments_are_code_2():
     with pytest.raises(SystemExit) as exit_:
         cli.run(["solve", "1+2=?", "--no-such-option"])

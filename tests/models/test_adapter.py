@@ -382,7 +382,7 @@ def test_a_controller_knows_its_adapter(base, adapter):
 def test_score_and_solve_take_it_on_the_command_line(base, adapter, tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"question": "1+2+3=?", "steps": ["1+2=3", "3+3=6"]}) + "\n")
-    loading = ["--prm", base, "--family", "world", "--adapter", adapter]
+    loading = ["--prm", base, "--prm-format", "world", "--adapter", adapter]
     command = ["score", *loading, "--input", rows, "--output", tmp_path / "out.jsonl"]
     assert cli.run(list(map(str, command))) == 0
     got = json.loads((tmp_path / "out.jsonl").read_text())["scores"]

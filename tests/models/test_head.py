@@ -183,7 +183,7 @@ def test_score_takes_it_on_the_command_line(base, tmp_path):
     head = save_head(tmp_path / "h.safetensors")
     rows, output = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     rows.write_text(json.dumps({"question": QUESTION, "steps": STEPS}) + "\n")
-    command = ["score", "--prm", base, "--family", "world", "--head", head]
+    command = ["score", "--prm", base, "--prm-format", "world", "--head", head]
     assert cli.run([*map(str, command), "--input", str(rows), "--output", str(output)]) == 0
     _, _, hidden = by_transformers(base, head)
     weight = WEIGHT[0]

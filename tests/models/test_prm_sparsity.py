@@ -257,15 +257,15 @@ def test_the_command_prints_json(tmp_path, capsys):
     assert result["last_layer"] is None
     assert result["notes"] == [
         "no last layer: no language-model head, and the head of no known family; name it by "
-        "--family"
+        "--prm-format"
     ]
 
 
-def test_the_command_takes_a_family_from_a_file(tmp_path, capsys):
+def test_the_command_takes_a_format_from_a_file(tmp_path, capsys):
     save(tmp_path, {}, **{"value.weight": torch.tensor([0.0, 1.0, 1.0, 1.0])})
     file = tmp_path / "mine.yaml"
     file.write_text("layout: text\ntag: x\nread_out: {layers: [value]}\n")
-    assert run(["sparsity", str(tmp_path), "--family", str(file), "--json"]) == 0
+    assert run(["sparsity", str(tmp_path), "--prm-format", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["last_layer"]["share"] == 0.25
 
 

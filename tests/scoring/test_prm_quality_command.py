@@ -116,7 +116,7 @@ def test_prms_score_the_steps(tmp_path, capsys):
 def test_scores_of_the_rows_stay_beside_new_ones(tmp_path, capsys):
     folder = tiny_models.save_model(tmp_path / "tiny", seed=3)
     source = write(tmp_path / "rows.jsonl", ROWS)
-    assert run(["quality", str(source), "--prms", str(folder), "--family", "world"]) == 0
+    assert run(["quality", str(source), "--prms", str(folder), "--prm-format", "world"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"\| x +\|", printed)
     assert re.search(r"\| tiny +\|", printed)
@@ -128,7 +128,7 @@ def test_rows_that_cannot_be_scored_are_left_out_and_named(tmp_path, capsys):
     long = {"question": "q", "steps": ["2" * 400, "3"], "labels": [1, 0]}
     source = write(tmp_path / "rows.jsonl", [plain[0], long, plain[1]])
     output = tmp_path / "figures.json"
-    common = ["--prms", str(folder), "--family", "world", "--output", str(output)]
+    common = ["--prms", str(folder), "--prm-format", "world", "--output", str(output)]
     assert run(["quality", str(source), *common]) == 0
     printed = capsys.readouterr().out
     assert "1 paths can't be scored, their rows are left out" in printed
@@ -143,7 +143,7 @@ def test_rows_that_cannot_be_scored_are_left_out_and_named(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["rows.jsonl", "--delta", "0.1"], "--delta and --trust are those of --certified"),
-        (["rows.jsonl", "--family", "world"], "--family: is for PRMs that score the steps: name"),
+        (["rows.jsonl", "--prm-format", "world"], "--prm-format: is for PRMs that score the steps"),
         (["rows.jsonl", "--quantile", "1.5"], "quantile=1.5: must be in (0, 1]"),
         (["rows.jsonl", "--clip", "0.7"], "clip=0.7: must be in [0, 0.5)"),
         (["rows.jsonl", "--output", "."], "--output '.' is a folder: name a file"),

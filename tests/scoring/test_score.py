@@ -187,7 +187,7 @@ def test_the_command_takes_a_format_file(folder, scorer, tmp_path):
         'layout: answer\ntag: "\\n\\n"\nread_out: {positive: "-", negative: "+"}\njoined: false\n'
     )
     source = write(tmp_path / "in.jsonl", ROWS[:1])
-    assert command(folder, source, tmp_path / "out.jsonl", "--family", str(file)) == 0
+    assert command(folder, source, tmp_path / "out.jsonl", "--prm-format", str(file)) == 0
     (row,) = read(tmp_path / "out.jsonl")
     expected = [1 - score for score in alone(scorer, ROWS[0])]
     assert row["scores"] == pytest.approx(expected, abs=1e-12)
@@ -245,7 +245,7 @@ def test_bad_input_is_refused_before_the_model_is_read(tmp_path, capsys, folder,
         ((folder, source, tmp_path), "is a folder: name a file"),
         ((folder, source, tmp_path / "none" / "out.jsonl"), "make it first"),
         ((folder, source, out, "--batch-tokens", "0"), "must be at least 1"),
-        ((folder, source, out, "--family", "other"), "PRM format 'other' is unknown"),
+        ((folder, source, out, "--prm-format", "other"), "PRM format 'other' is unknown"),
         ((empty, source, out), "has config.json but no weights"),
     ]
     for arguments, match in cases:
