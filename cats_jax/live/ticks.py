@@ -1,4 +1,7 @@
-"""The functions of the core that the driver compiles for a batch of slots."""
+"""The functions of the core that the driver compiles for a batch of slots.
+
+The loop that calls them is in `driver`, and the wait for the models in `expander`.
+"""
 
 from __future__ import annotations
 
