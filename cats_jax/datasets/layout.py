@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, known_names, quoted
 from ..grading.plain_numbers import plain_number
 from ..protocols import Question
 from .question_set import QuestionSet
@@ -171,12 +171,6 @@ def tolerance_of(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return tolerance if 0 <= tolerance < math.inf else None
-
-
-def quoted(value: Any) -> str:
-    """A value as a message shows it, in at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_short(value: Any) -> bool:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ..errors import quoted
 from ..grading.boxes import extract_boxed
 from ..grading.extraction import hash_answer
 from ..grading.plain_numbers import plain_number
 from .digests import math500_ids, text_digest
-from .layout import BadRowError, Gold, Layout, Row, answer_text, column, quoted, tolerance_of
+from .layout import BadRowError, Gold, Layout, Row, answer_text, column, tolerance_of
 
 _UNBRACED_BOX = re.compile(r"\\boxed\s+([^$\s{]+)")
 
