@@ -10,7 +10,7 @@ from ..errors import BadInputError
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.until_certified import AccuracyClaim
 from ..reporting.anytime_certificates import AnytimeCertificate, certify_anytime
-from ..reporting.certified_configurations import check_premises
+from ..reporting.certificate_premises import check_premises
 from ..runs.folder import Run
 from ..storage.durable import whole_text
 from .ray_options import RayOptions

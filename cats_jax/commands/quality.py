@@ -69,7 +69,7 @@ def quality(
         scored: JSONL file for the rows with the scores of all PRMs, for the next call.
         loading: how PRMs are loaded.
     """
-    from ..reporting.certified_configurations import check_shares
+    from ..reporting.certificate_premises import check_shares
     from ..reporting.printing import show_sheet
     from ..scoring import quality_report
     from ..scoring.certified_quality import certified_quality, certified_sheets

@@ -14,7 +14,7 @@ from ..evaluation.until_certified import AccuracyClaim, in_order, settled
 from ..protocols import Question
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
-from .certified_configurations import about_run
+from .certificate_premises import about_run
 from .groups import Group, groups, identity
 from .run_tables import IDENTITY
 from .sheets import Column, Sheet, plain, share

@@ -19,7 +19,7 @@ from ..live.abstention import answer_score
 from ..runs.folder import Run
 from ..specs.certificates import KIND
 from .appearance import appearances
-from .certified_configurations import about_run, check_one_seed, check_rows, check_shares
+from .certificate_premises import about_run, check_one_seed, check_rows, check_shares
 from .drawing import frame, make_panels
 from .groups import Group, groups, identity
 from .run_tables import IDENTITY

@@ -22,7 +22,7 @@ from ..protocols import AnswerGrader
 from ..runs.folder import Row, Run
 from ..specs.certificates import KIND
 from ..specs.recipe import StrategySpec
-from .certified_configurations import (
+from .certificate_premises import (
     COST_SHARE,
     about_run,
     check_one_seed,

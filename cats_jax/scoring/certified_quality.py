@@ -18,7 +18,7 @@ import theory
 
 from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
-from ..reporting.certified_configurations import check_shares
+from ..reporting.certificate_premises import check_shares
 from ..reporting.sheets import Column, Record, Sheet, plain, share
 from .labelled import LabelledData, labelled_scores
 

@@ -15,7 +15,7 @@ from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.grading.graders import recorded_grader
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
-from cats_jax.reporting.certified_configurations import check_premises
+from cats_jax.reporting.certificate_premises import check_premises
 from cats_jax.runs.folder import read_run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
