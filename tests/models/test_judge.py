@@ -624,15 +624,7 @@ NO_ANSWERS = MISTRAL.replace("{% else %} {{ m.content }}", "{% else %}...")
     ],
 )
 def test_the_words_of_a_judge_are_the_tokens_of_its_answer(template, words):
-    letters = ["<s>", "</s>", "\u2581", "\n", *map(chr, range(33, 127))]
-    merges = [("Y", "e"), ("Ye", "s"), ("N", "o"), ("\u2581", "Yes"), ("\u2581", "No")]
-    names = [*letters, *(one + other for one, other in merges)]
-    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
-    backend.decoder = decoders.Metaspace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template
-    )
+    tokenizer = tokenizer_of_words(template)
     encoder = JudgeEncoder(prm_format("judge-probability"), tokenizer)
     assert tokenizer.convert_ids_to_tokens(list(encoder.pair_ids)) == words
     named = dataclasses.replace(
@@ -640,6 +632,38 @@ def test_the_words_of_a_judge_are_the_tokens_of_its_answer(template, words):
     )
     ids = JudgeEncoder(named, tokenizer).pair_ids
     assert tokenizer.convert_ids_to_tokens(list(ids)) == ["\u2581Yes", "\u2581No"]
+
+
+HYBRID = ZEPHYR.replace(
+    "<|assistant|>\n{% endif %}",
+    "<|assistant|>\n{% if enable_thinking is defined and enable_thinking is false %}"
+    "<think>\n\n</think>\n\n{% endif %}{% endif %}",
+)
+OPEN = ZEPHYR.replace("<|assistant|>\n{% endif %}", "<|assistant|>\n<think>\n{% endif %}")
+
+
+def test_the_next_token_of_a_judge_that_may_think_is_its_answer():
+    """The switch is that of Qwen3's chat template, which leaves the thought to the model."""
+    tokenizer = tokenizer_of_words(HYBRID)
+    encoder = JudgeEncoder(prm_format("judge-probability"), tokenizer)
+    ids = [token for chunk in encoder.chunks("1+1?", ["2"]) for token in chunk]
+    end = "".join(tokenizer.convert_ids_to_tokens(ids))
+    assert end.endswith("<|assistant|>\n<think>\n\n</think>\n\n")
+    assert tokenizer.convert_ids_to_tokens(list(encoder.pair_ids)) == ["Yes", "No"]
+    with pytest.raises(BadInputError, match=r"opens a thought .*: take a judge that writes"):
+        JudgeEncoder(prm_format("judge-probability"), tokenizer_of_words(OPEN))
+
+
+def tokenizer_of_words(template):
+    letters = ["<s>", "</s>", "\u2581", "\n", *map(chr, range(33, 127))]
+    merges = [("Y", "e"), ("Ye", "s"), ("N", "o"), ("\u2581", "Yes"), ("\u2581", "No")]
+    names = [*letters, *(one + other for one, other in merges)]
+    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    backend.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template
+    )
 
 
 def test_a_dry_run_says_that_a_judge_costs_more_than_its_table(folder, formats, tmp_path, capsys):

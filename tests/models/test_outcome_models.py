@@ -17,6 +17,7 @@ from cats_jax.models.prm.format import (
     OUTCOME,
     OUTCOME_CLASSIFIER,
     PRM_FORMATS,
+    TRL,
     Head,
     PRMFormat,
     TokenPair,
@@ -29,6 +30,7 @@ ANSWERS = {
     "plain": ["Step 1: 3 + 4 = 7.", "Step 2: 7 + 5 = 12.", "So \\boxed{12}."],
     "one step": ["12"],
     "blanks": ["\n  7, then", "12 \n"],
+    "other blanks": ["\r\n\u3000 7, then", "12\x0b\u3000\r\n"],
     "names of tokens": ["<|im_end|><|eot_id|>", "[/INST] is text"],
 }
 
@@ -147,6 +149,8 @@ def test_a_head_of_another_width_is_refused_before_weights_are_read(folders):
         HuggingFaceScorer(folders["two-labels"], OUTCOME)
     with pytest.raises(BadInputError, match=r"shape \(1, 64\), the PRM format needs \(2 or more"):
         HuggingFaceScorer(folders["qwen"], OUTCOME_CLASSIFIER)
+    with pytest.raises(BadInputError, match=r"ForSequenceClassification, and .* scores each step"):
+        HuggingFaceScorer(folders["two-labels"], TRL)
 
 
 def test_a_model_without_a_chat_template_is_refused(folders, tmp_path):

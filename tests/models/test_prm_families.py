@@ -281,9 +281,10 @@ def test_what_is_of_no_family_is_refused(folders, tmp_path):
     assert detect_format(copy).name == "rlhflow"
     names = shutil.copytree(folders["trl"], tmp_path / "names")
     (weights,) = names.glob("*.safetensors")
-    save_file({**load_file(weights), "score.weight": torch.zeros(9, 64)}, weights)
-    with pytest.raises(BadInputError, match="a token classifier with 9 labels, and a PRM of TRL"):
-        detect_format(names)
+    of_nine = {"score.weight": torch.zeros(9, 64), "score.bias": torch.zeros(9)}
+    save_file({**load_file(weights), **of_nine}, weights)
+    with pytest.raises(BadInputError, match="has 9 labels, and the PRM format 'trl' reads 2"):
+        HuggingFaceScorer(names, detect_format(names))
     edit_config(copy, architectures=["LlamaForCausalLM"])
     for name in ("tokenizer.json", "tokenizer_config.json"):
         text = (copy / name).read_text().replace("<|eot_id|>", "<|other|>")
@@ -327,6 +328,50 @@ def test_a_head_that_is_not_there_or_of_the_wrong_shape_is_refused(folders, tmp_
     refused(copy, "qwen2.5-math-prm", r"'score\.2\.weight' has shape \(1, 64\).*2 or more")
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("skywork", "rlhflow"),
+        ("qwen2.5-math-prm", "rlhflow"),
+        ("qwen2.5-math-prm", "world"),
+        ("trl", "rlhflow"),
+    ],
+)
+def test_a_model_with_a_head_of_its_own_is_not_read_as_a_language_model(folders, name, other):
+    """Its files may hold a language model's head, too, or name tied embeddings."""
+    refused(folders[name], other, "was trained with another head than a language model's")
+    for spec in (
+        PolicySpec(str(folders[name])),
+        PrmSpec(str(folders[name]), format="judge-critique"),
+    ):
+        with pytest.raises(BadInputError, match="was trained with another head"):
+            ModelFolders().check(spec)
+
+
+def test_a_token_classifier_is_read_at_steps_and_its_two_labels_only(folders, tmp_path):
+    refused(folders["trl"], "outcome-classifier", "ForTokenClassification, and .* finished answers")
+    copy = shutil.copytree(folders["trl"], tmp_path / "three")
+    change(copy, "score.weight", torch.zeros(3, 64))
+    change(copy, "score.bias", torch.zeros(3))
+    refused(copy, "trl", r"'score.weight' has 3 labels, .* label: INDEX")
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        'layout: text\ntag: "\\n"\njoined: false\nread_out: {layers: [score], label: 2}\n'
+    )
+    (score,) = scores_of(HuggingFaceScorer(copy, choose_format(str(file), copy)), "1?", ["1"])
+    assert score == pytest.approx(1 / 3)
+    change(copy, "score.weight", None)
+    with pytest.raises(BadInputError, match=r"stores no 'score\.weight'"):
+        HuggingFaceScorer(copy, choose_format("auto", copy))
+
+
+def test_a_chat_model_with_math_shepherd_s_tokens_is_not_taken_for_it(folders, tmp_path):
+    copy = shutil.copytree(folders["math-shepherd"], tmp_path / "copy")
+    (copy / "chat_template.jinja").write_text(prm_families.CHATML)
+    with pytest.raises(BadInputError, match="looks like no known PRM family: name its format"):
+        choose_format("auto", copy)
+
+
 def test_shards_of_several_dtypes_are_refused(folders, tmp_path):
     copy = shutil.copytree(folders["rlhflow-mistral"], tmp_path / "copy")
     file = copy / "model-00002-of-00002.safetensors"
@@ -358,10 +403,11 @@ def test_a_missing_shard_is_named(folders, tmp_path):
 
 
 def change(folder, name, values):
-    """Puts other values in the place of a stored tensor."""
+    """Puts other values in the place of a stored tensor; None takes it away."""
     for file in folder.glob("*.safetensors"):
         tensors = load_file(file)
-        if name in tensors:
-            save_file({**tensors, name: values}, file, metadata={"format": "pt"})
+        if tensors.pop(name, None) is not None:
+            tensors |= {} if values is None else {name: values}
+            save_file(tensors, file, metadata={"format": "pt"})
             return
     raise AssertionError(name)

@@ -70,6 +70,15 @@ _SIZES = (
 """What a configuration must name."""
 
 
+_OTHER_HEADS = (
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "RewardModel",
+    "PrmModel",
+)
+"""Endings of the names of architectures whose head writes no text."""
+
+
 class LoadOptions(TypedDict, total=False):
     """Arguments of `CausalModel` by which its weights are loaded."""
 
@@ -142,10 +151,12 @@ class CausalModel:
             self.tokenizer: Any = load_tokenizer(folder)
             config: Any = AutoConfig.from_pretrained(folder, **LOCAL_FILES)
         self._prompts: PromptEncoder | None = None
+        self.config = config
+        self._folder = folder
         if format is not None:
+            self.check_language_model()
             self.format = choose_format(format, self.tokenizer.get_vocab())
             self._prompts = PromptEncoder(self.format, self.tokenizer)
-        self.config = config
         self.text_config = config = _text_config(folder, config)
         self.context = self.own_context = int(config.max_position_embeddings)
         self.vocab_size = int(config.vocab_size)
@@ -165,10 +176,27 @@ class CausalModel:
         _check_bound(kv_cache_gib, self.kv_bytes_per_token)
         self._kv_cache_gib = kv_cache_gib
         self._num_threads = num_threads
-        self._folder = folder
         self.adapter = None if adapter is None else Adapter(adapter, folder)
         if self.adapter is not None:
             self.name += f"+{self.adapter.folder.name}"
+
+    @property
+    def architectures(self) -> list[str]:
+        """Names of the model's classes in its config.json."""
+        return list(self.config.architectures or ())
+
+    def check_language_model(self) -> None:
+        """Raises BadInputError if the model was trained with another head than a language model's.
+
+        Its next tokens mean nothing then, even if the weights of a language model's head are there.
+        """
+        named = self.architectures
+        if named and all(name.endswith(_OTHER_HEADS) for name in named):
+            raise BadInputError(
+                f"{str(self._folder)!r} ({', '.join(named)}) was trained with another head than a "
+                "language model's: give a language model, or a PRM with the format that reads this "
+                "head"
+            )
 
     def limit_context(self, max_model_len: int | None) -> None:
         """Lower `context` to a number of tokens; None leaves it.

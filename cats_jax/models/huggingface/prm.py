@@ -16,7 +16,7 @@ from ...errors import BadInputError, PathTooLongError
 from ...protocols import Path, Question
 from ..prm.answer_encoder import AnswerEncoder
 from ..prm.encoder import StepEncoder
-from ..prm.format import Head, PRMFormat, bounded
+from ..prm.format import PRM_FORMATS, Head, PRMFormat, bounded
 from ..prm.head_file import HeadOfFile, tensors_of_file
 from ..prm.judge_text import JudgeEncoder
 from ..prm.newest_steps import broken, check_steps
@@ -59,6 +59,8 @@ class RewardModel(CausalModel):
                 )
         tensors = stored_tensors(self._folder) | tensors_of_file(prm_format.read_out)
         self._head = prm_format.read_out if isinstance(prm_format.read_out, Head) else None
+        if self._head is None:
+            self.check_language_model()
         if isinstance(self._head, HeadOfFile):
             self.name += f"+{pathlib.Path(self._head.file).stem}"
         self._layers: list[tuple[StoredTensor, StoredTensor | None]] = []
@@ -66,6 +68,9 @@ class RewardModel(CausalModel):
             self._layers = _head_layers(
                 self._folder, self._head, tensors, self.text_config.hidden_size
             )
+            if prm_format == PRM_FORMATS.get(prm_format.name):
+                weight, _ = self._layers[-1]
+                _check_kind(self._folder, prm_format, self.architectures, weight)
         apart = [tensor.name for layer in self._layers for tensor in layer if tensor is not None]
         check_one_dtype(tensors.values(), apart=apart)
 
@@ -176,6 +181,37 @@ def _head_layers(
         expected = f"({wanted}{'' if head.label is None else ' or more'}, inputs)"
         raise _wrong_shape(folder, head, layers[-1][0], expected)
     return layers
+
+
+def _check_kind(
+    folder: pathlib.Path, published: PRMFormat, architectures: list[str], last: StoredTensor
+) -> None:
+    """Raise BadInputError if a classifier is of another kind than a published format reads.
+
+    A user's own format may read any head.
+
+    Args:
+        architectures: names in the model's config.json.
+        last: weight of the head's last layer.
+    """
+    wrong, reads = "ForSequenceClassification", "each step"
+    if published.finished_only:
+        wrong, reads = "ForTokenClassification", "finished answers only"
+    for name in architectures:
+        if name.endswith(wrong):
+            raise BadInputError(
+                f"{str(folder)!r} is a {name}, and the PRM format {published.name!r} scores "
+                f"{reads}: choose the format the model was trained with, or write it into a .yaml "
+                "file"
+            )
+    assert isinstance(published.read_out, Head)
+    labels = last.shape[0]
+    if published.read_out.label is not None and labels != 2:
+        raise BadInputError(
+            f"{str(folder)!r}: {last.name!r} has {labels} labels, and the PRM format "
+            f"{published.name!r} reads 2: name the good one in a .yaml file with read_out: "
+            f"{{layers: [{', '.join(published.read_out.layers)}], label: INDEX}}"
+        )
 
 
 def _wrong_shape(

@@ -18,8 +18,9 @@ from .format import PRMFormat
 # Questions whose ids are remembered: all answers to a question come with it.
 _REMEMBERED = 1 << 16
 
-# White space that a chat template may cut off a message.
-_BLANKS = " \t\n"
+# White space that a chat template may cut off a message. The ideographic space is cut off only by
+# templates that cut off all white space.
+_BLANKS, _ANY_BLANK = " \t\n", "\u3000"
 
 _SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
 
@@ -108,16 +109,23 @@ class AnswerEncoder:
         turns = [("user", question), ("assistant", answer)]
         return self._chat.render(turns, answer=False, system=self._format.system)
 
-    def _cut_off(self, place: str, turns: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+    def _cut_off(
+        self, place: str, turns: Callable[[str], tuple[str, str]]
+    ) -> tuple[str | None, str | None]:
         """The blanks that the template cuts off a message at its left and at its right.
 
         `place` is the message's mark; `turns` returns question and answer with a text for the
-        message.
+        message. None stands for all white space, as in `str.strip`.
         """
         plain = self._rendered(*turns(place))
-        left = (each for each in _BLANKS if self._rendered(*turns(each + place)) == plain)
-        right = (each for each in _BLANKS if self._rendered(*turns(place + each)) == plain)
-        return "".join(left), "".join(right)
+
+        def cut(text: Callable[[str], str]) -> str | None:
+            found = [
+                each for each in _BLANKS + _ANY_BLANK if self._rendered(*turns(text(each))) == plain
+            ]
+            return None if _ANY_BLANK in found else "".join(found)
+
+        return cut(lambda blank: blank + place), cut(lambda blank: place + blank)
 
     def _misfit(self, reason: str) -> BadInputError:
         return BadInputError(

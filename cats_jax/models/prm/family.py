@@ -16,7 +16,6 @@ from .format import (
     OUTCOME,
     OUTCOME_CLASSIFIER,
     PRM_FORMATS,
-    TRL,
     Head,
     PRMFormat,
     TokenPair,
@@ -68,9 +67,10 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     """The format of a checkpoint's family, by its configuration, head and tokenizer.
 
     A family with a head is recognised by the architecture or by the head's tensors, any other
-    family by the tokens it needs. A plain chat model with the tokens of a family is therefore taken
-    for a PRM of that family: training as a PRM leaves no trace in a causal language model's files.
-    A sequence classifier with one label is an outcome model.
+    family by the tokens it needs, and one that reads plain text by a missing chat template, too. A
+    plain language model that looks like a family is therefore taken for a PRM of that family:
+    training as a PRM leaves no trace in a causal language model's files. A sequence classifier with
+    one label is an outcome model.
 
     Raises:
         BadInputError: not exactly one family fits, or a sequence classifier has several labels.
@@ -95,11 +95,14 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     found = [known for known in of_steps if has_head(known)]
     causal = not architectures or any(name.endswith("ForCausalLM") for name in architectures)
     if not found and causal:
-        vocabulary = _vocabulary(folder)
+        vocabulary, chats = _tokenizer_facts(folder)
+        # A model that reads plain text needs no chat template, which all chat models have.
         found = [
             known
             for known in of_steps
-            if isinstance(known.read_out, TokenPair) and vocabulary.issuperset(known.tokens)
+            if isinstance(known.read_out, TokenPair)
+            and vocabulary.issuperset(known.tokens)
+            and not (chats and known.layout == "text")
         ]
     if len(found) != 1:
         which = " and ".join(known.name for known in found) or "no known PRM family"
@@ -108,11 +111,6 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
             f"{which}: name its format, one of {', '.join(sorted(PRM_FORMATS))} or a .yaml file"
         )
     (chosen,) = found
-    if chosen is TRL and (labels := tensors["score.weight"].shape[0]) != 2:
-        raise BadInputError(
-            f"{str(folder)!r} is a token classifier with {labels} labels, and a PRM of TRL has 2: "
-            "give a PRM, or write its format into a .yaml file"
-        )
     return chosen
 
 
@@ -140,8 +138,8 @@ def _outcome_format(
     return OUTCOME
 
 
-def _vocabulary(folder: pathlib.Path) -> set[str]:
-    """The tokens of the folder's tokenizer."""
+def _tokenizer_facts(folder: pathlib.Path) -> tuple[set[str], bool]:
+    """The tokens of the folder's tokenizer, and whether it has a chat template."""
     from transformers import AutoTokenizer
 
     try:
@@ -151,4 +149,4 @@ def _vocabulary(folder: pathlib.Path) -> set[str]:
             f"{str(folder)!r} has no tokenizer that can be read ({reason_of(error)}): copy the "
             "release's tokenizer files there"
         ) from error
-    return set(tokenizer.get_vocab())
+    return set(tokenizer.get_vocab()), tokenizer.chat_template is not None

@@ -7,12 +7,14 @@ a judge that repeats the line states no verdict. Names of special tokens are ord
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from ...errors import BadInputError
-from ..prompts.chat import Ids
+from ...grading.thinking import TAGS
+from ..prompts.chat import Ids, has_switch
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import POLICY_FORMATS, PolicyFormat
 from .encoder import token_id
@@ -67,7 +69,8 @@ class JudgeEncoder:
         pair_ids: ids of the positive and the negative token.
 
     Raises:
-        BadInputError: the format does not fit the tokenizer, or is that of a judge that writes.
+        BadInputError: the format does not fit the tokenizer, or is that of a judge that writes, or
+            the chat template opens a thought, which no switch `enable_thinking` closes.
     """
 
     def __init__(self, prm_format: PRMFormat, tokenizer: Any):
@@ -78,7 +81,17 @@ class JudgeEncoder:
                 "by ModelFolders().prm, or make a JudgeScorer of a policy"
             )
         self._format = prm_format
-        self._prompts = PromptEncoder(judge_policy_format(prm_format), tokenizer)
+        asked = judge_policy_format(prm_format)
+        # The next token must be the answer, not the beginning of a thought.
+        if has_switch(tokenizer, "enable_thinking"):
+            asked = dataclasses.replace(asked, enable_thinking=False)
+        self._prompts = PromptEncoder(asked, tokenizer)
+        shown = tokenizer.decode(list(self._prompts.prompt_ids("?")))
+        if any(shown.rfind(start) > shown.rfind(end) for start, end in TAGS):
+            raise BadInputError(
+                f"PRM format {prm_format.name!r} reads the next token, and the chat template opens "
+                "a thought before it: take a judge that writes, such as judge-critique"
+            )
         if not self._prompts.opening:
             raise BadInputError(
                 f"PRM format {prm_format.name!r} does not fit the tokenizer: its chat template "

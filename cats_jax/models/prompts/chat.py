@@ -57,7 +57,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._switches = switches or {}
         for name in self._switches:
-            if name not in (tokenizer.get_chat_template() if tokenizer.chat_template else ""):
+            if not has_switch(tokenizer, name):
                 raise ChatError(f"its chat template has no switch {name}: leave the key out")
         added = tokenizer.added_tokens_decoder
         self.special = {str(token): i for i, token in added.items()}
@@ -140,6 +140,11 @@ class ChatTemplate:
             return tuple(self._inner.encode(text, add_special_tokens=False).ids)
         encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
         return tuple(encoded["input_ids"])
+
+
+def has_switch(tokenizer: Any, name: str) -> bool:
+    """Whether a tokenizer has a chat template that mentions a variable."""
+    return name in (tokenizer.get_chat_template() if tokenizer.chat_template else "")
 
 
 def filled(run: Run, texts: Mapping[str, str]) -> str:
