@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..storage.reading import parse_json, read_text, reading
-from ..storage.rules import INTEGER, Rule, check_entries, list_of
+from ..storage.rules import INTEGER, TEXT, Rule, check_entries, list_of
 
 LOCAL_FILES = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every `from_pretrained` of an `Auto` class of transformers."""
@@ -33,6 +33,8 @@ _IDS = Rule(
     "a token id, a list of these or null",
     lambda value: value is None or INTEGER.holds(value) or list_of(INTEGER).holds(value),
 )
+
+_NAMES = Rule("a list of texts or null", lambda value: value is None or list_of(TEXT).holds(value))
 
 _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 
@@ -59,6 +61,9 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             if name in ("config.json", "generation_config.json"):
                 check_entries(content, {"eos_token_id": _IDS} if "eos_token_id" in content else {})
             if name == "config.json":
+                check_entries(
+                    content, {"architectures": _NAMES} if "architectures" in content else {}
+                )
                 config = content
                 check_sizes(content, "")
                 check_sizes(content.get("text_config") or {}, "text_config.")

@@ -75,10 +75,7 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     Raises:
         BadInputError: not exactly one family fits, or a sequence classifier has several labels.
     """
-    file = check_model_folder(folder, "PRM") / "config.json"
-    architectures = read_config(folder).get("architectures") or []
-    if not isinstance(architectures, list) or not all(isinstance(a, str) for a in architectures):
-        raise BadInputError(f"{str(file)!r}: architectures must be a list of texts")
+    architectures = read_config(check_model_folder(folder, "PRM")).get("architectures") or []
     tensors = stored_tensors(folder)
     for name in architectures:
         if name.endswith("ForSequenceClassification"):
