@@ -52,6 +52,7 @@ def test_formats_are_found_by_name():
         ("prompt", "{question}{question}", "exactly once"),
         ("tag", "", "must name a token"),
         ("read_out", Head(()), "name the head's layers"),
+        ("read_out", Head(("score",), label=1, unbounded=True), "label and unbounded: give one"),
     ],
 )
 def test_a_format_that_breaks_a_rule_is_refused(key, value, rule):
@@ -171,6 +172,11 @@ def test_the_longer_of_two_special_tokens_is_meant():
     encoder = StepEncoder(WORLD, tokenizer)
     longest = tokenizer.convert_tokens_to_ids("-<s>+")
     assert encoder.chunks("1", ["2"])[0] == (longest, *world.encode("1"))
+
+
+def test_a_read_out_of_one_token_is_refused(tokenizer):
+    with pytest.raises(BadInputError, match="positive and negative of read_out are one token"):
+        StepEncoder(dataclasses.replace(WORLD, read_out=TokenPair("+", "+")), tokenizer)
 
 
 @pytest.mark.parametrize("layout", ["answer", "text"])

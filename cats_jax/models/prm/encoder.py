@@ -60,6 +60,7 @@ class StepEncoder:
         if isinstance(prm_format.read_out, TokenPair):
             pair = prm_format.read_out
             self.pair_ids = (single(pair.positive), single(pair.negative))
+            check_pair(prm_format, self.pair_ids)
         self._chat = ChatTemplate(tokenizer)
         self._begin: Ids = ()
         try:
@@ -208,6 +209,15 @@ class StepEncoder:
         return BadInputError(
             f"PRM format {self._format.name!r} does not fit the tokenizer: {reason}; choose the "
             "format the PRM was trained with"
+        )
+
+
+def check_pair(prm_format: PRMFormat, pair: tuple[int, int]) -> None:
+    """Raise BadInputError if a read-out's two tokens are one, so that every score would be 1/2."""
+    if pair[0] == pair[1]:
+        raise BadInputError(
+            f"PRM format {prm_format.name!r}: positive and negative of read_out are one token: "
+            "name two"
         )
 
 

@@ -110,8 +110,12 @@ class PRMFormat:
             self._refuse("read_out", "is that of a judge: set layout: judge")
         elif not self.tag:
             self._refuse("tag", "must name a token")
-        if isinstance(self.read_out, Head) and not self.read_out.layers:
-            self._refuse("read_out", "must name the head's layers")
+        if isinstance(self.read_out, Head):
+            head = self.read_out
+            if not head.layers:
+                self._refuse("read_out", "must name the head's layers")
+            if head.unbounded and head.label is not None:
+                self._refuse("read_out", "has label and unbounded: give one of them")
         if self.layout == "text" and self.system:
             self._refuse("system", "belongs to a chat: leave it out, or write it into prompt")
         if self.layout == "turns" and self.between:

@@ -17,7 +17,7 @@ from ...grading.thinking import TAGS
 from ..prompts.chat import Ids, has_switch
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import POLICY_FORMATS, PolicyFormat
-from .encoder import token_id
+from .encoder import check_pair, token_id
 from .format import PRMFormat, TokenPair
 from .verdict import BAR, Verdict
 
@@ -99,8 +99,7 @@ class JudgeEncoder:
             )
         positive = self._answer_id(tokenizer, pair.positive)
         self.pair_ids = (positive, self._answer_id(tokenizer, pair.negative))
-        if self.pair_ids[0] == self.pair_ids[1]:
-            raise BadInputError(f"PRM format {prm_format.name!r}: both words are one token")
+        check_pair(prm_format, self.pair_ids)
         self.tag_id = self._prompts.prompt_ids("?")[-1]
 
     def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
