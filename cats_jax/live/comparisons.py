@@ -196,14 +196,14 @@ class _Compared:
         result: its result, whose answer is that of the strategy's rule.
         contenders: its answers in the order in which they are shown.
         rounds: the rule, between two rounds.
-        known: replies that its search has paid for, by the ids of their prompts.
+        known: replies that gave the scores of its search, by the ids of their prompts.
         matches, asked: the round in progress, and the prompt of each match.
     """
 
     result: SearchResult
     contenders: list[_Contender]
     rounds: Rounds
-    known: Mapping[str, Reply]
+    known: Mapping[str, Reply | None]
     matches: list[Match] = field(default_factory=list)
     asked: list[Question] = field(default_factory=list)
 
@@ -228,7 +228,8 @@ class Comparisons:
         limits: limits of a question.
         most: most calls at a time.
         timings: seconds by part.
-        known: replies that gave the scores of a search, by the ids of their prompts; default: none.
+        known: replies that gave the scores of a search, by the ids of their prompts, or None where
+            a prompt did not fit; default: none. Their tokens were charged with the scores.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ class Comparisons:
         limits: Limits,
         most: int,
         timings: Timings,
-        known: Callable[[Question], Mapping[str, Reply]] = lambda question: {},
+        known: Callable[[Question], Mapping[str, Reply | None]] = lambda question: {},
     ) -> None:
         self._judge = judge
         self._limits = limits
@@ -259,6 +260,11 @@ class Comparisons:
 
         `answer_class` gives equal answers the same number.
         """
+        known = self._known(result.question)
+        # Also those of answers that are no contenders, and of searches that are not compared.
+        self._charge(
+            result.ledger, [], [_choice(each, search.comparison.PAIR) for each in known.values()]
+        )
         if result.status in ("failed", "max_tokens", "max_seconds"):
             return result
         contenders = self._contenders(result, answer_class)
@@ -273,7 +279,7 @@ class Comparisons:
             return max(match, key=lambda i: (contenders[i].votes, -contenders[i].row))
 
         rounds = rounds_of(self._judge.comparison, len(contenders), vote)
-        compared = _Compared(result, contenders, rounds, self._known(result.question))
+        compared = _Compared(result, contenders, rounds, known)
         self._begin_round(compared, next(rounds))
         return None
 
@@ -385,16 +391,11 @@ class Comparisons:
         ledger, known = compared.result.ledger, compared.known
         replies = [known.get(asked.id) or made.by_id.get(asked.id) for asked in compared.asked]
         choices = [
-            None if reply is None else reply.choice(len(match))
+            _choice(reply, len(match))
             for match, reply in zip(compared.matches, replies, strict=True)
         ]
-        paid = [
-            (reply.usage, reply.seconds)
-            for asked, reply in zip(compared.asked, replies, strict=True)
-            if reply is not None and asked.id not in known
-        ]
-        by_prm = self._judge.comparison.judge == "prm"
-        charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
+        new = [i for i, asked in enumerate(compared.asked) if asked.id not in known]
+        self._charge(ledger, [replies[i] for i in new], [choices[i] for i in new])
         try:
             matches = compared.rounds.send(choices)
         except StopIteration as end:
@@ -407,6 +408,17 @@ class Comparisons:
             return [replace(compared.result, status=status, reason=reason)]
         self._begin_round(compared, matches)
         return []
+
+    def _charge(
+        self, ledger: Ledger, replies: Sequence[Reply | None], choices: Sequence[int | None]
+    ) -> None:
+        paid = [(reply.usage, reply.seconds) for reply in replies if reply is not None]
+        by_prm = self._judge.comparison.judge == "prm"
+        charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
+
+
+def _choice(reply: Reply | None, count: int) -> int | None:
+    return None if reply is None else reply.choice(count)
 
 
 def _failed(result: SearchResult, reason: str) -> SearchResult:

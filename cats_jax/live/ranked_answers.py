@@ -24,12 +24,13 @@ class _Ranked:
     Attributes:
         texts: their texts, in the order in which they were scored.
         choices: the choice for each ordered pair of them, 0 for the first; None if unread.
-        replies: the replies with these choices, by the ids of their prompts.
+        replies: the replies with these choices, by the ids of their prompts; None for a prompt that
+            does not fit the context.
     """
 
     texts: list[str] = field(default_factory=list)
     choices: dict[tuple[int, int], int | None] = field(default_factory=dict)
-    replies: dict[str, Reply] = field(default_factory=dict)
+    replies: dict[str, Reply | None] = field(default_factory=dict)
 
 
 class RankScorer:
@@ -54,10 +55,11 @@ class RankScorer:
         if not paths:
             self._searches.pop(question, None)
 
-    def replies(self, question: Question) -> Mapping[str, Reply]:
+    def replies(self, question: Question) -> Mapping[str, Reply | None]:
         """The replies that gave the scores of a question, by the ids of their prompts.
 
-        `keep_only` does not change the returned mapping.
+        They are None for prompts that do not fit the context. `keep_only` does not change the
+        returned mapping.
         """
         return self._ranked(question).replies if question in self._searches else {}
 
@@ -118,8 +120,7 @@ class RankScorer:
         for pair, asked in matches.items():
             reply = replies.get(asked.id)
             ranked.choices[pair] = None if reply is None else reply.choice(2)
-            if reply is not None:
-                ranked.replies[asked.id] = reply
+            ranked.replies[asked.id] = reply
 
     def _score(self, question: Question, text: str) -> float:
         ranked = self._ranked(question)

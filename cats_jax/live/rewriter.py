@@ -33,8 +33,9 @@ class Rewriter(PromptProxy):
 
     Prompts contain answers and critiques without the thoughts in them. A critique is sampled like
     its rewrite, with a seed that derives from the rewrite's. A request is charged for the prompts,
-    critiques and answers together. If a prompt does not fit the policy's context, the rewrite has
-    no tokens and finishes with "context".
+    critiques and answers together. If a rewrite's prompt does not fit the policy's context, it has
+    no tokens and finishes with "context". A critique whose prompt does not fit is empty, and one
+    that was cut is used as it is.
     """
 
     def __init__(self, policy: StepGenerator, rewriting: Rewriting) -> None:

@@ -14,11 +14,12 @@ A posterior is that of a mean score. With `dist_type` "beta" it is a Beta distri
 prior Beta(.5, .5), to whose parameters each score s adds s and 1 - s. With "gaussian" it is that of
 a Gaussian's mean with the normal-inverse-chi-squared prior m = 0, kappa = 1, nu = 1 and tau^2 = .1.
 
+The answer with the best score gives the answer of the search, as in their `top_k`.
+
 What differs from the authors' code:
 
 - N is the number of answers. An invalid answer counts and is not in the tree.
 - One model writes all answers.
-- The answer with the best score gives the answer of the search; their code leaves this open.
 """
 
 from __future__ import annotations

@@ -4,13 +4,17 @@
 Self-Certainty" (2025), arXiv:2502.18581, and the authors' `voting_from_list.py`,
 backprop07/Self-Certainty at b17d021. The n paths are ranked by their self-certainty, and the path
 of rank r = 1..n casts (n - r + 1)^p votes for its answer. A path without an answer has a rank and
-no votes. Two things differ. The log-probabilities come from the sampling and not from a second pass
-in half precision. A path that was cut does not count as finished and has no rank.
+no votes. Three things differ. The log-probabilities come from the sampling and not from a second
+pass in half precision. The distributions of a path are those from which its tokens were sampled, as
+in the paper; the authors' `confidence_list.py` reads those after each token. A path that was cut
+does not count as finished and has no rank.
 
 `deepconf`: Fu et al.: "Deep Think with Confidence" (2025), arXiv:2508.15260, and `utils.py` in the
 authors' code, facebookresearch/deepconf at 675529d. The weight of a path's vote is its confidence;
-only paths with an answer and a confidence of at least a percentile vote. Here a token's average is
-over the 20 most likely tokens, as in the paper. Their code adds the sampled token to these.
+only paths with an answer and a confidence of at least a percentile vote. Three things differ. Here
+a token's average is over the 20 most likely tokens, as in the paper; their code adds the sampled
+token to these. Their code rounds confidences to three decimals. A path that was cut does not vote
+here, and votes there if an answer can be read from it.
 """
 
 from __future__ import annotations

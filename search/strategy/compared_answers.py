@@ -41,8 +41,10 @@ def gen_select(
     - If the choice can't be read, it draws an answer. Here the window's most frequent answer wins.
     - It draws the order of the answers in a prompt. Here a hash of the texts gives the order, and
       equal texts are shown once.
-    - It reads the last match anywhere in a reply. Here the last line that states a choice counts,
-      and a reply that was cut is unreadable. Answers are numbered from 1.
+    - It reads the last match anywhere in a reply, also with the spelling "Judgement". Here the last
+      line that states a choice counts, and a reply that was cut is unreadable. Answers are numbered
+      from 1.
+    - It also shows answers without a final answer, and answers that all agree.
 
     Args:
         window_size: most answers in one prompt, >= 2.

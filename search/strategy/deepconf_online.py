@@ -6,11 +6,20 @@ bar is a percentile of their confidences. Each later path is stopped once a wind
 below the bar. All paths at or above the bar vote with their confidence. The confidence is the
 smallest mean of `window_size` consecutive tokens.
 
-Six things differ from the authors' code. A path is stopped at the end of a step and not at a
-token. N is their `total_budget`. The average is over the 20 most likely tokens alone, see
-`certainty_votes`. A path that was cut at its limit does not count as finished, so it does not set
-the bar. If no path of the warm-up has ended, the search ends. If only paths below the bar have an
-answer, the first of them gives the answer; the authors' vote leaves such paths out.
+What differs from the authors' code:
+
+- A path is stopped at the end of a step and not at a token.
+- N is their `total_budget`, which does not limit the warm-up there.
+- Confidences are computed as in `certainty_votes`.
+- A path that was cut at its limit does not count as finished, so it does not set the bar.
+- If no path of the warm-up has ended, the search ends.
+- If only paths below the bar have an answer, the first of them gives the answer; the authors' vote
+  leaves such paths out.
+- By default, their `deepthink` replaces the weighted vote by a majority vote of the same paths. The
+  paper weights the votes.
+
+The paper also stops sampling when most of the vote's weight is on one answer. Neither their code
+nor this strategy does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Early-stopping self-consistency: windows of whole paths, until all answers of a window agree.
 
 Li et al.: "Escape Sky-high Cost: Early-stopping Self-Consistency for Multi-step Reasoning" (2024),
-arXiv:2401.10480, and the authors' code (Yiwei98/ESC). The window that agrees gives the answer, as
-in that code; without one, all N paths vote.
+arXiv:2401.10480, and the authors' code, Yiwei98/ESC at 799157a. The window that agrees gives the
+answer, as in that code; without one, all N paths vote.
 
 Three things differ from the code. A window agrees only if each of its paths has an answer; in the
 code, paths without an answer agree with each other. If `window` does not divide N, the last paths

@@ -19,7 +19,10 @@ What differs from the authors' code:
   rewards of a node are equal and Q is this reward. A node that is chosen again is not scored again,
   but N(a) counts the choice.
 - The authors' code stops at the right answer. Here the highest score gives the answer.
-- The dummy answer is the question itself: its rewrites are new answers.
+- The dummy answer is the question itself: its rewrites are new answers. In the authors' code the
+  policy scores and rewrites a sentence such as "I don't know"; here its reward is the lowest one.
+- Answers with equal texts are separate nodes. In the authors' code they are one node, which loses
+  its earlier children and its parent.
 - The authors' code updates Q' only of nodes that have a child without children; here of all nodes.
 - Of equal UCT values the earlier node's counts. The dummy answer is node 0, and so comes first; in
   the authors' code the first answer comes before it.

@@ -30,7 +30,10 @@ def adaptive_consistency(*, confidence: float = 0.95, sampling: Sampling = Sampl
     After each path, with v1 and v2 votes for the two most frequent answers, the search stops if P(p
     < 1/2) > `confidence` for p ~ Beta(v2 + 1, v1 + 1), the share of the second answer among the
     two. Aggarwal et al.: "Let's Sample Step by Step: Adaptive-Consistency for Efficient Reasoning
-    and Coding with LLMs" (2023), arXiv:2305.11860; their confidence is .95. The PRM is not called.
+    and Coding with LLMs" (2023), arXiv:2305.11860, and the authors' code,
+    Pranjal2041/AdaptiveConsistency at 899ab56; their confidence is .95. Their code also stops if
+    the probability equals `confidence`; here rounding decides. As in their evaluation, a path
+    without an answer does not vote. The PRM is not called.
 
     Args:
         confidence: in (.5, 1); a larger one needs more paths.

@@ -19,7 +19,7 @@ from letters import QUESTIONS, run, signature
 import search
 from cats_jax.live import comparisons
 from cats_jax.live.seeds import stable_seed
-from cats_jax.protocols import Generation
+from cats_jax.protocols import Generation, Step
 
 BERRY = search.methods.llama_berry(max_child=1, gamma=0.5)
 
@@ -37,6 +37,16 @@ def by_verdict(answers):
 
 class Concurrent(Comparer):
     concurrent = True
+
+
+class Silent(Comparer):
+    """Two of three answers have no final answer."""
+
+    def _sample(self, request, seed):
+        sample = super()._sample(request, seed)
+        if is_comparison(request) or sample.finish != "end" or seed % 3 == 0:
+            return sample
+        return dataclasses.replace(sample, step=Step(f"none {seed % 50}", sample.step.token_ids))
 
 
 def _run(policy, strategy=BERRY, **options):
@@ -87,6 +97,23 @@ def test_a_search_is_that_of_the_oracle():
     assert len(set(asked)) == len(asked)
     assert all(len(shown_in(each.question.text)) == 2 for each in policy.comparisons)
     assert all(policy.live[name] == [] for name in asked)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_tokens": 30}])
+def test_the_ledger_counts_comparisons_of_all_answers_and_of_searches_that_a_limit_ends(options):
+    policy = Silent(by_verdict, 20)
+    results = _run(policy, **options)
+    for result in results:
+        own = f"{result.question.text}\n"
+        made = [each.question.text for each in policy.comparisons if own in each.question.text]
+        unread = [each for each in made if verdict(*shown_in(each)) is None]
+        assert (result.ledger.comparisons, result.ledger.comparisons_unread) == (
+            len(made),
+            len(unread),
+        )
+    assert any(result.ledger.comparisons_unread for result in results)
+    assert any(path.answer is None for result in results for path in result.paths)
+    assert ("max_tokens" in {result.status for result in results}) == bool(options)
 
 
 def test_results_depend_on_no_neighbour_and_no_thread():

@@ -31,7 +31,9 @@ class Thinking:
     put before the first token. The step in which the thought ends also holds the answer's first
     step, so that it has a text to score. Budget forcing is that of s1 (Muennighoff et al., 2025,
     arXiv:2501.19393): a thought that reaches the budget is closed, and one that ends early may be
-    prolonged. Unlike there, a thought that ends with the end-of-text token is not prolonged.
+    prolonged. Unlike there, a thought that ends with the end-of-text token is not prolonged, the
+    end tag may follow `wait` at once, and "Final Answer:" stands in `close` only if you put it
+    there.
 
     With `probe_every` a thought is also closed as soon as the policy is certain of its answer, by
     the rule of Dynasor-CoT (Fu et al., 2024, arXiv:2412.20993, and its code): after every so many
