@@ -76,9 +76,14 @@ def test_controller_is_ready_to_search(saved, state, key, mode):
     again = search.cats.cats(checkpoint.make_controller(again, mode), again.config)
     assert again == strategy
     assert hash(again) == hash(strategy)
-    start = search.init(np.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=8)
-    plan = search.plan(loaded.actor, key, start, strategy=strategy)
-    assert plan.request.num_samples[0] == CONFIG.cats.num_base
+
+    @jax.jit  # as one program: the operations one by one are two hundred
+    def first_plan(actor):
+        sizes = {"num_candidates": 8, "max_depth": 2, "capacity": 8}
+        start = search.init(np.int32(0), strategy=strategy, **sizes)
+        return search.plan(actor, key, start, strategy=strategy)
+
+    assert first_plan(loaded.actor).request.num_samples[0] == CONFIG.cats.num_base
 
 
 def test_refuses_to_overwrite_unasked(saved, state):

@@ -36,15 +36,15 @@ def single(tmp_path_factory):
 def converted(sharded, single, tmp_path_factory):
     """Name of the layout -> (source, target, what was reported, shares shown)."""
     found = {}
-    for name, source in (("sharded", sharded), ("single", single)):
-        target = tmp_path_factory.mktemp("converted") / name
-        shares = []
-        found[name] = (
-            source,
-            target,
-            convert_checkpoint(source, target, progress=shares.append),
-            shares,
-        )
+    folder = tmp_path_factory.mktemp("converted")
+    # A file in the working directory is no module of the worker.
+    (folder / "search.py").write_text("raise RuntimeError\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, source in (("sharded", sharded), ("single", single)):
+            shares = []
+            done = convert_checkpoint(source, pathlib.Path(name), progress=shares.append)
+            found[name] = (source, folder / name, done, shares)
     return found
 
 
@@ -108,6 +108,13 @@ def save(folder, state, **config):
     return folder
 
 
+@pytest.fixture
+def in_process(monkeypatch):
+    """The worker called here, without its limit on memory, which would stay."""
+    monkeypatch.setattr(convert_worker, "_limit_memory", lambda more: None)
+
+
+@pytest.mark.usefixtures("in_process")
 def test_tensors_that_only_share_memory_are_all_stored(tmp_path):
     whole = torch.arange(12.0).reshape(3, 4)
     state = {
@@ -119,25 +126,19 @@ def test_tensors_that_only_share_memory_are_all_stored(tmp_path):
         "count": torch.tensor(3),
         "none": torch.zeros(0),
     }
-    convert_checkpoint(save(tmp_path / "in", state), tmp_path / "out")
-    got = results(tmp_path / "out")
+    convert_worker.convert(save(tmp_path / "in", state), tmp_path, ["pytorch_model.bin"])
+    got = results(tmp_path)
     assert got.keys() == state.keys()
     assert all(torch.equal(got[name], state[name]) for name in state)
     assert got["half"].dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_head_that_differs_from_the_embedding_stays(tmp_path):
     state = {"model.embed_tokens.weight": torch.zeros(2, 2), "lm_head.weight": torch.ones(2, 2)}
-    done = convert_checkpoint(
-        save(tmp_path / "in", state, tie_word_embeddings=True), tmp_path / "out"
-    )
-    assert (done.num_tensors, done.left_out) == (2, {})
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """The worker called here, without its limit on memory, which would stay."""
-    monkeypatch.setattr(convert_worker, "_limit_memory", lambda more: None)
+    folder = save(tmp_path / "in", state, tie_word_embeddings=True)
+    done = convert_worker.convert(folder, tmp_path, ["pytorch_model.bin"])
+    assert (done["num_tensors"], done["left_out"]) == (2, {})
 
 
 @pytest.mark.usefixtures("in_process")
@@ -182,6 +183,7 @@ def refused(folder, tmp_path, match, **limits):
     assert not list(tmp_path.glob("out.partial-*"))
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("how", ["torch", "pickle", "legacy"])
 def test_a_malicious_pickle_is_not_run(tmp_path, how):
     marker = tmp_path / "was-run"
@@ -194,12 +196,10 @@ def test_a_malicious_pickle_is_not_run(tmp_path, how):
         torch.save(state, file, _use_new_zipfile_serialization=False)
     else:
         file.write_bytes(pickle.dumps({"evil": Evil(marker)}))
-    match = (
-        "asks for 'posix.system' while it is read.*nothing was run"
-        if how == "torch"
-        else ("is not a zip file")
-    )
-    refused(folder, tmp_path, match)
+    if how == "torch":
+        refused(folder, tmp_path, "asks for 'posix.system' while it is read.*nothing was run")
+    else:
+        worker_refuses(folder, [file.name], "is not a zip file")
     assert not marker.exists()
     # The marker works: a plain load runs the code.
     torch.load(file, weights_only=False) if how != "pickle" else pickle.loads(file.read_bytes())
@@ -289,9 +289,3 @@ def test_the_command_reports(single, tmp_path, capsys):
     assert "in 1 file; lm_head.weight left out, tied to model.embed_tokens.weight" in printed
     assert run(["convert", str(single), str(tmp_path / "out")]) == 2
     assert "exists already" in capsys.readouterr().err
-
-
-def test_a_file_in_the_working_directory_is_no_module(single, tmp_path, monkeypatch):
-    (tmp_path / "search.py").write_text("raise RuntimeError\n")
-    monkeypatch.chdir(tmp_path)
-    assert convert_checkpoint(single, pathlib.Path("out")).num_tensors > 0
