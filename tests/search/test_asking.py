@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,10 +26,15 @@ def planned(key, features, left):
     row = np.zeros((1, len(NAMES)), np.float32)
     for name, value in features.items():
         row[0, NAMES.index(name)] = value
+    return _planned(key, row, np.int32(left))
+
+
+@jax.jit
+def _planned(key, row, left):
     strategy = search.cats.cats(
         search.cats.sample_while_below("step_best"),
         CONFIG,
-        features=search.cats.FeatureSet(NAMES, lambda state, aggregation: jnp.asarray(row)),
+        features=search.cats.FeatureSet(NAMES, lambda state, aggregation: row),
     )
     state = search.init(
         {"text": jnp.int32(0)},
@@ -41,7 +47,7 @@ def planned(key, features, left):
         depth_capacity=2,
     )
     pool = state.pool.replace(valid=state.pool.valid.at[0].set(True))
-    state = state.replace(pool=pool, phase=jnp.int32(1), used=9 - jnp.int32(left))
+    state = state.replace(pool=pool, phase=jnp.int32(1), used=9 - left)
     plan = search.plan(RULE, key, state, strategy=strategy)
     return plan.request, plan.memory.decision
 

@@ -130,21 +130,27 @@ def test_a_quantile_at_a_row_is_that_row():
 
 
 def test_a_tick_without_certainties_is_refused():
+    # As one program each: the operations one by one are hundreds.
+    @functools.partial(jax.jit, static_argnames="strategy")
+    def begin(strategy):
+        sizes = {"num_candidates": 2, "max_depth": 2, "capacity": 4}
+        state = search.init(np.int32(0), strategy=strategy, **sizes)
+        return state, search.plan((), jax.random.key(0), state, strategy=strategy)
+
+    commit = jax.jit(search.commit, static_argnames="strategy")
     strategy = search.methods.deepconf()
-    state = search.init(jnp.int32(0), strategy=strategy, num_candidates=2, max_depth=2, capacity=4)
-    plan = search.plan((), jax.random.key(0), state, strategy=strategy)
+    state, plan = begin(strategy)
     children = search.children.padded_expansion(
         4, parent=[0, 0], embedding=np.arange(2, dtype=np.int32)
     )
     with pytest.raises(AssertionError, match="'deepconf' reads the certainty of paths"):
-        search.commit(state, plan, children, strategy=strategy)
+        commit(state, plan, children, strategy=strategy)
     known = children.replace(certainty=jnp.asarray([0.5, 2.0, np.nan, np.nan]))
-    after, _ = search.commit(state, plan, known, strategy=strategy)
+    after, _ = commit(state, plan, known, strategy=strategy)
     assert after.frontier.certainty.tolist() == [0.5, 2.0, 0.0, 0.0]
     # Other strategies keep nothing of it.
     beam = search.beam()
-    other = search.init(jnp.int32(0), strategy=beam, num_candidates=2, max_depth=2, capacity=4)
-    assert search.commit(other, plan, known, strategy=beam)[0].frontier.certainty is None
+    assert commit(begin(beam)[0], plan, known, strategy=beam)[0].frontier.certainty is None
 
 
 @pytest.mark.parametrize(
