@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -207,16 +208,23 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
+_TWO_PRMS = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The rows of six questions from runs of their own."""
+    folder = tmp_path_factory.mktemp("alone")
+    return _alone(folder, _TWO_PRMS, scripted.ScriptedModels(), scripted.question_set(6))
+
+
 @pytest.mark.parametrize("after", [2, 9, 20])
-def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, after):
+def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, alone, after):
     """Wherever it was interrupted."""
-    questions = scripted.question_set(6)
-    recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
-    models = scripted.ScriptedModels()
+    questions, models = scripted.question_set(6), scripted.ScriptedModels()
     with pytest.raises(KeyboardInterrupt):
-        _run(tmp_path / "run", recipe, models, questions, observers=[_Interrupt(after)])
-    run = _run(tmp_path / "run", recipe, models, questions)
-    assert _content(run) == _alone(tmp_path, recipe, models, questions)
+        _run(tmp_path / "run", _TWO_PRMS, models, questions, observers=[_Interrupt(after)])
+    assert _content(_run(tmp_path / "run", _TWO_PRMS, models, questions)) == alone
 
 
 def _interrupted(folder, after=18):
@@ -224,23 +232,29 @@ def _interrupted(folder, after=18):
 
     The first six are those of majority at N = 16, and the third six of best-of-N with one PRM.
     """
-    questions = scripted.question_set(6)
-    recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
-    models = scripted.ScriptedModels(delay=0.01)
+    questions, models = scripted.question_set(6), scripted.ScriptedModels(delay=0.01)
     with pytest.raises(KeyboardInterrupt):
-        _run(folder, recipe, models, questions, observers=[_Interrupt(after)])
-    return recipe, questions
+        _run(folder, _TWO_PRMS, models, questions, observers=[_Interrupt(after)])
+    return questions
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of such a run, which tests copy."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    _interrupted(folder)
+    return folder
 
 
 @pytest.mark.parametrize("after", [6, 18])
-def test_a_resumed_run_samples_and_scores_nothing_again(tmp_path, after):
+def test_a_resumed_run_samples_and_scores_nothing_again(tmp_path, alone, after):
     folder = tmp_path / "run"
-    recipe, questions = _interrupted(folder, after)
+    questions = _interrupted(folder, after)
     models = _Counting(scripted.ScriptedModels(delay=0.01))
-    run = _run(folder, recipe, models, questions)
+    run = _run(folder, _TWO_PRMS, models, questions)
     assert not models.samples
     assert ("good" in models.scored) == (after == 6)
-    assert _content(run) == _content(_run(tmp_path / "whole", recipe, models, questions))
+    assert _content(run) == alone
     seconds = {row.key: row.ledger.policy_seconds for row in run.rows}
     for i in range(6):
         first = seconds[f"majority|16|-|0|q{i}"]
@@ -293,9 +307,8 @@ def test_paths_are_kept_until_the_last_row_is_on_the_disk(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeros", "foreign", "folder"])
-def test_a_damaged_store_is_sampled_again(tmp_path, damage):
-    folder = tmp_path / "run"
-    recipe, questions = _interrupted(folder)
+def test_a_damaged_store_is_sampled_again(tmp_path, stopped, alone, damage):
+    folder = shutil.copytree(stopped, tmp_path / "run")
     path = folder / PATHS
     content = path.read_bytes()
     if damage == "folder":  # a file that can't be opened
@@ -307,18 +320,17 @@ def test_a_damaged_store_is_sampled_again(tmp_path, damage):
         foreign = b'{"kind": "candidate"}\n' * 9
         path.write_bytes({"torn": content[:middle], "zeros": zeros, "foreign": foreign}[damage])
     models = _Counting(scripted.ScriptedModels())
-    run = _run(folder, recipe, models, questions)
+    run = _run(folder, _TWO_PRMS, models, scripted.question_set(6))
     assert models.samples or damage == "zeros"
-    assert _content(run) == _content(_run(tmp_path / "whole", recipe, models, questions))
+    assert _content(run) == alone
     assert not path.is_file()
 
 
-def test_a_folder_without_rows_has_no_paths_of_another_run(tmp_path):
-    folder = tmp_path / "run"
-    recipe, questions = _interrupted(folder)
+def test_a_folder_without_rows_has_no_paths_of_another_run(tmp_path, stopped):
+    folder = shutil.copytree(stopped, tmp_path / "run")
     (folder / RESULTS).unlink()
     models = _Counting(scripted.ScriptedModels())
-    run = _run(folder, recipe, models, questions)
+    run = _run(folder, _TWO_PRMS, models, scripted.question_set(6))
     largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
     assert len(models.samples) == sum(row.ledger.candidates for row in largest)
 
