@@ -10,6 +10,7 @@ import json
 import pathlib
 import random
 from typing import Any
+from unittest import mock
 
 import sentencepiece
 import torch
@@ -23,7 +24,7 @@ from transformers import (
     Qwen2ForTokenClassification,
 )
 
-from cats_jax.models.prm.convert import convert_checkpoint
+from cats_jax.models.prm import convert, convert_worker
 
 SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -86,13 +87,24 @@ def released(root: pathlib.Path) -> dict[str, pathlib.Path]:
     """name -> a folder with safetensors, each under `root`; the package converts .bin releases."""
     math_shepherd(root / "math-shepherd-bin")
     skywork(root / "skywork-bin")
-    for name in ("math-shepherd", "skywork"):
-        convert_checkpoint(root / f"{name}-bin", root / name)
+    # A process for each takes seconds, in which it imports torch.
+    with (
+        mock.patch.object(convert, "_run_worker", _convert_here),
+        mock.patch.object(convert_worker, "_limit_memory"),
+    ):
+        for name in ("math-shepherd", "skywork"):
+            convert.convert_checkpoint(root / f"{name}-bin", root / name)
     rlhflow(root / "rlhflow-mistral", dated=False)
     rlhflow(root / "rlhflow-deepseek", dated=True)
     qwen_math_prm(root / "qwen2.5-math-prm")
     trl(root / "trl")
     return {name: root / name for name in NAMES}
+
+
+def _convert_here(
+    source: pathlib.Path, names: list[str], folder: pathlib.Path, *_: Any
+) -> dict[str, Any]:
+    return convert_worker.convert(source, folder, names)
 
 
 def corpus() -> list[str]:
