@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -287,31 +289,28 @@ def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGra
     if not result.paths:
         return
     depth = max(len(path.nodes) for path in result.paths)
-    scores = np.zeros((len(result.paths), depth), np.float32)
-    answers = np.full(len(result.paths), -1, np.int32)
+    # Padded, so that results of about the same size share a program.
+    shape = _padded(len(result.paths)), _padded(depth)
+    scores, lengths = np.zeros(shape, np.float32), np.zeros(shape[0], np.int32)
+    answers = np.full(shape[0], -1, np.int32)
     paths: list[SearchPath] = []
     for row, path in enumerate(result.paths):
         steps = [result.candidates[node - 1] for node in path.nodes]
+        lengths[row] = len(steps)
         scores[row, : len(steps)] = [step.score or 0.0 for step in steps]
         answer = grader.extract(path.steps)
         answers[row] = tree.answer_class(answer)
         steps[-1].answer = answer
         paths.append(dataclasses.replace(path, answer=answer))
-    lengths = np.array([len(path.nodes) for path in result.paths], np.int32)
-    finished = empty_paths(len(paths), depth, np.int32(0)).replace(
-        valid=jnp.ones(len(paths), bool),
-        depth=jnp.asarray(lengths),
-        step_scores=jnp.asarray(scores),
-        answer=jnp.asarray(answers),
-        weight=jnp.ones(len(paths), jnp.float32),
-    )
     chosen = -1 if result.chosen is None else result.chosen
     if method is not None:
         strategy, params, price, rate, _ = method
         # The tree does not hold the rest of the context.
         context = search.Context(price, prm_token_cost=rate)
-        chosen = int(strategy.answer(params, finished, context, strategy.aggregation))
-        values = np.asarray(strategy.aggregation.value(finished.step_scores, finished.depth))
+        row_and_values = _row_and_path_scores(
+            params, context, scores, lengths, answers, strategy=strategy
+        )
+        chosen, values = int(row_and_values[0]), np.asarray(row_and_values[1])
         for row, path in enumerate(paths):
             steps = [result.candidates[node - 1] for node in path.nodes]
             if all(step.score is not None for step in steps):
@@ -325,6 +324,34 @@ def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGra
     result.answer = None if chosen < 0 else paths[chosen].answer
     if result.status in ("answered", "no_answer"):
         result.status = "no_answer" if result.answer is None else "answered"
+
+
+def _padded(size: int) -> int:
+    """The smallest power of two that is at least 4 and at least `size`."""
+    return max(4, 1 << (size - 1).bit_length())
+
+
+@functools.partial(jax.jit, static_argnames="strategy")
+def _row_and_path_scores(
+    params: Any,
+    context: search.Context,
+    step_scores: jax.Array,
+    depth: jax.Array,
+    answer: jax.Array,
+    *,
+    strategy: search.Strategy,
+) -> tuple[jax.Array, jax.Array]:
+    """The row that answers or -1, and the path score of each row; rows of depth 0 are padding."""
+    valid = depth > 0
+    finished = empty_paths(*step_scores.shape, np.int32(0)).replace(
+        valid=valid,
+        depth=depth,
+        step_scores=step_scores,
+        answer=answer,
+        weight=valid.astype(jnp.float32),
+    )
+    row = strategy.answer(params, finished, context, strategy.aggregation)
+    return row, strategy.aggregation.value(step_scores, depth)
 
 
 def _new_row(row: Row, result: SearchResult, change: Change, grader: AnswerGrader) -> Row:

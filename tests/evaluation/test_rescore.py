@@ -13,6 +13,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.grading.graders import recorded_grader
+from cats_jax.live.compilations import num_compilations
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.certificate_premises import check_premises
@@ -254,7 +255,10 @@ class _Parity(BoxedIntegerGrader):
 
 
 def test_another_grader(tmp_path, run):
+    compiled = num_compilations()
     rescored = rescore(run, tmp_path / "new", Change(), _Parity())
+    # At most 8 paths of 6 steps, both padded to 4 or 8, by four methods.
+    assert num_compilations() - compiled <= 4 * 2 * 2
     assert not rescored.left_out
     assert len(rescored.run.rows) == len(run.rows)
     old = {row.key: row for row in run.rows}
