@@ -298,9 +298,6 @@ def test_the_ceiling_is_a_perfect_choice(finished):
         answers = {path.answer for path in run.tree(row).paths}
         assert row.covered == (row.gold in answers)
         assert row.covered >= row.correct
-    assert any(row.covered and not row.correct for row in run.rows) or all(
-        row.covered == row.correct for row in run.rows
-    )
 
 
 def test_math_verify_missing_is_said_before_work_starts(tmp_path, monkeypatch):
