@@ -9,10 +9,11 @@ eda87c0. Of k paths with scores R_i and cosine similarities S_ij,
 where Z normalises and P is the number of places. gamma_i is small for a path that resembles others.
 As in the authors' code, the list of B_i copies is cut at P, or repeated until it has P.
 
-Three things differ. A path's vector is a hidden state of the policy at its end, see
+Four things differ. A path's vector is a hidden state of the policy at its end, see
 `search.vectors`, and not the output of an embedding model. A finished path keeps one of the N
 places, as in REBASE; the published loop samples N steps in each iteration until N paths have
-finished. The code, unlike the paper, first drops the paths to which REBASE would give no place.
+finished. A product within 5e-5 of a half is rounded as that half, since float32 may have moved it.
+The code, unlike the paper, first drops each path with round(P w_i) = 0.
 """
 
 from __future__ import annotations

@@ -92,11 +92,15 @@ def beam(
 ) -> Strategy:
     """Beam search: N children at the root, then N // K of each of K = max(1, N // expansion) paths.
 
+    Three things differ from huggingface/search-and-learn at 6f81cac. A finished path takes one of
+    the K places, so that at most K paths can give the answer; there the unfinished paths share all
+    N samples of a step, and the best of N finished paths is the answer. The path score is "last"
+    there, and "min" here by default. Of equal scores the earlier path stays here.
+
     `calibrated` ranks paths by P(step right), best with `path_score` "product", see
     `search.calibration`. `unique` keeps only the first of the children of a path with equal texts,
-    as `filter_duplicates` of huggingface/search-and-learn at 6f81cac. Here finished paths are
-    compared, too, because they take places of the beam. A finished and an unfinished path are never
-    equal. The dropped children count as candidates.
+    as its `filter_duplicates`. Here finished paths are compared, too, because they take places. A
+    finished and an unfinished path are never equal. The dropped children count as candidates.
 
     Raises:
         ValueError: an argument is out of range or unknown.

@@ -16,7 +16,9 @@ Differences from the authors' code:
 - The value is a PRM's path score, and that of the root is v_g. The authors have a value network.
 - N, K and the budget limit the children of a node, the finished paths and the search. The budget
   includes the greedy solution, whose value is 0 if it has not ended its answer.
-- A step that repeats its parent's text keeps its value. The authors' code sets that value to 0.
+- A step that repeats its parent's text, or is longer than 1024 characters, keeps its value. The
+  authors' code sets that value to 0.
+- The root always gets children. In the authors' code it gets none if its value is 0.
 - If the greedy solution and another one are equally good, the greedy solution gives the answer.
 - The authors' second variant, which samples one child at a time, is left out.
 """

@@ -7,9 +7,10 @@ their newest steps, and the worst share of them is dropped.
 
 Five things differ from the code. Memory is a number of tokens and not that of a GPU, and N is given
 and not the most that fit. Paths are checked after each step and not after each token. The PRM
-scores every step, because the loop can't request a score of an earlier step; each token is read
-once in both. At least one path is kept. A finished path that is dropped leaves the ranking and may
-still answer; the code also drops its answer if it has just ended.
+scores every step, because the loop can't request a score of an earlier step; their reward model
+reads each path from its beginning at every check. At least one path is kept. A finished path that
+is dropped leaves the ranking and may still answer; the code also drops its answer if it has just
+ended.
 """
 
 from __future__ import annotations

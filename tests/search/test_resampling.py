@@ -211,6 +211,12 @@ def test_rebase_shares_the_places_as_the_authors_do(scores, places, children):
     assert np.asarray(request.num_samples)[: len(scores)].tolist() == children
 
 
+def test_rebase_allots_no_place_too_many():
+    """`select_softmax` allots 17, 4 and 2 of 22 places: its last share is above 1 in float32."""
+    scores, valid = jnp.array([0.8, 0.5, 0.3, 0.9]) / 0.2, jnp.array([True, True, True, False])
+    assert balanced(scores, valid, jnp.int32(22)).tolist() == [17, 4, 1, 0]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     scores=st.lists(st.floats(0, 1, width=32), min_size=M, max_size=M),
