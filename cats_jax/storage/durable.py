@@ -151,12 +151,22 @@ def truncate(path: pathlib.Path, size: int) -> None:
 
 
 def append(descriptor: int, data: bytes | bytearray) -> None:
-    """Append all of `data` to a file and wait until it is on the disk."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    if data:
-        os.fsync(descriptor)
+    """Append all of `data` to a file and wait until it is on the disk.
+
+    Raises:
+        OSError: the data can't be written; the file is then as long as before.
+    """
+    before, view = os.fstat(descriptor).st_size, memoryview(data)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if data:
+            os.fsync(descriptor)
+    except OSError:
+        # A later line would join the part that a full disk has taken.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise
 
 
 def sync(path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """Output folders of strangers: nothing outside of them is written, whatever lies in them."""
 
+import errno
 import os
 import pathlib
 
@@ -64,3 +65,25 @@ def test_a_folder_for_curves_that_is_a_link_is_refused(tmp_path):
     with pytest.raises(BadInputError, match="is a link"):
         TensorBoard(tmp_path)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path, monkeypatch):
+    path = tmp_path / "lines"
+    descriptor = durable.open_to_append(path)
+    try:
+        durable.append(descriptor, b"one\n")
+        write = os.write
+
+        def full(where, data):
+            if len(data) < 4:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(where, bytes(data[:2]))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(OSError, match="No space"):
+                durable.append(descriptor, b"four\n")
+        durable.append(descriptor, b"two\n")
+    finally:
+        os.close(descriptor)
+    assert path.read_bytes() == b"one\ntwo\n"
