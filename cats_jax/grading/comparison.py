@@ -32,6 +32,7 @@ from .canonical import is_time, is_word
 from .exact_numbers import UndecidedError, UnprovenError
 from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
 from .formula_text import readable
+from .inequalities import in_intervals
 from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .power_products import is_zero_sum
 from .structure import structure
@@ -88,6 +89,7 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
     if {one.kind, two.kind} == {"one", "list"}:
         # 100,200 is a number unless the other answer is a list.
         one, two = structure(first, separators=False), structure(second, separators=False)
+        one, two = in_intervals(one), in_intervals(two)
     if one.kind == two.kind == "one":
         return _compare_one(one.items[0], two.items[0], tolerance)
     if one.kind != two.kind:

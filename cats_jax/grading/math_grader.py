@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ _MEMORY = 1 << 14
 
 _APART = 1e-9
 """Relative difference of values above which two expressions are certainly not equal."""
+
+# `x = 5` and `y = 5` are different lines.
+_COORDINATE = re.compile(r"[\s$\\(\[]*([xyz])\s*=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ class MathGrader:
                     False, f"an answer of {len(text)} characters: at most {MAX_ANSWER_CHARS}"
                 )
         one, two = self._spell(first), self._spell(second)
+        if one.coordinate and two.coordinate and one.coordinate != two.coordinate:
+            return Grade(False)
         if one.text == two.text:
             # Two texts of only spaces and full stops are not answers that agree.
             return Grade(bool(one.text))
@@ -174,11 +180,14 @@ class _Spelling:
     text: str
     number: PlainNumber | None
     depth: int
+    coordinate: str
+    """The x, y or z of `x = 5`, which the text leaves out; "" otherwise."""
 
 
 def _spelling(answer: str) -> _Spelling:
     text = canonical(answer)
-    return _Spelling(text, plain_number(text), depth(text))
+    match = None if "=" in text else _COORDINATE.match(answer)
+    return _Spelling(text, plain_number(text), depth(text), match[1] if match else "")
 
 
 def _exact(one: _Spelling, two: _Spelling, tolerance: float | None) -> bool:
