@@ -8,6 +8,7 @@ import tiny_models
 from byte_vocabulary import byte_tokenizer, token_id
 from scripted_engine import ScriptedEngine, policy
 
+from cats_jax.errors import BadInputError
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import _completion
@@ -130,3 +131,11 @@ def spelled_request(generator):
     )
     generator.generate([ONE])
     return asked[0]
+
+
+def test_a_token_of_another_vocabulary_is_refused(byte_model):
+    engine = Reading([], 0)
+    engine._sampled = lambda request: Sampled((65, 280), False, None, 0)
+    generator = EngineGenerator(byte_model, lambda context: engine)
+    with pytest.raises(BadInputError, match=r"sampled token 280, but .* ends at 280"):
+        generator.generate_answers([ONE], 3)

@@ -6,9 +6,10 @@ import dataclasses
 import itertools
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
+from ...errors import BadInputError
 from ...protocols import (
     Answer,
     AnswerGeneration,
@@ -90,7 +91,8 @@ class EngineGenerator(StepPolicy):
         scheduling and transfer; calls that overlap share it.
 
         Raises:
-            BadInputError: a sampling parameter outside its range.
+            BadInputError: a sampling parameter outside its range, or a sampled token outside the
+                vocabulary.
         """
         return self._with_thoughts(requests, self._generate)
 
@@ -108,7 +110,8 @@ class EngineGenerator(StepPolicy):
         Usage and time are those of `generate`. An answer has one seed for all its steps.
 
         Raises:
-            BadInputError: a sampling parameter outside its range.
+            BadInputError: a sampling parameter outside its range, or a sampled token outside the
+                vocabulary.
         """
         if self._thoughts is None:
             return self._generate_answers(requests, max_depth)
@@ -174,6 +177,7 @@ class EngineGenerator(StepPolicy):
         number = sum(len(request.seeds) for request in joined)
         with self._time.call(max(1, number)) as share:
             found = draw(self._engine, joined, self._ends) if joined else []
+        self._check_ids(token for row in found for each in row for token in each.ids)
 
         empty = Drawn((), "context", (), TokenUsage(), ())
         answers = [[empty] * len(request.seeds) for request in requests]
@@ -190,6 +194,15 @@ class EngineGenerator(StepPolicy):
                 ]
         usage = [[each.usage for each in row] for row in answers]
         return answers, usage, share.seconds
+
+    def _check_ids(self, ids: Iterable[int]) -> None:
+        """Raise BadInputError at a token of another vocabulary, which would have no text."""
+        largest, size = max(ids, default=0), self._model.vocab_size
+        if largest >= size:
+            raise BadInputError(
+                f"policy {self.name!r}: the engine sampled token {largest}, but the vocabulary of "
+                f"the model folder ends at {size}: serve the model of this folder"
+            )
 
     def _prompt(self, question: Question, path: Path) -> tuple[int, ...]:
         with self._tokenizing:
