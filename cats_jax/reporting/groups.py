@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -158,6 +159,22 @@ def by_dataset(found: Sequence[Group]) -> dict[str, list[Group]]:
     for group in found:
         sets.setdefault(group.dataset, []).append(group)
     return sets
+
+
+def on_common_questions(first: Group, second: Group) -> tuple[Group, Group]:
+    """Both groups without the rows of questions that only one has.
+
+    In an unfinished run the means of the two are else of different questions.
+    """
+    common = first.by_question().keys() & second.by_question().keys()
+
+    def part(group: Group) -> Group:
+        if group.by_question().keys() == common:
+            return group
+        rows = tuple(row for row in group.rows if row.question in common)
+        return dataclasses.replace(group, rows=rows)
+
+    return part(first), part(second)
 
 
 def compare(first: Group, second: Group) -> Paired | None:

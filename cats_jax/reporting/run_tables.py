@@ -11,7 +11,15 @@ from rich.table import Table
 from ..evaluation.failing import commonest_reason
 from ..evaluation.wall_times import WallTimes
 from .actions import ACTION, action_counts, action_entropy, describe_action
-from .groups import SIMILAR_COMPUTE, Group, cats_pairs, compare, identity, interval
+from .groups import (
+    SIMILAR_COMPUTE,
+    Group,
+    cats_pairs,
+    compare,
+    identity,
+    interval,
+    on_common_questions,
+)
 from .printing import new_table
 from .sheets import (
     Column,
@@ -160,9 +168,10 @@ def _record(group: Group) -> Record:
 def paired_sheet(
     pairs: Sequence[tuple[Group, Group]], title: str, name: str, cost: Cost = "tokens"
 ) -> Sheet:
-    """Each first group against its second, question by question."""
+    """Each first group against its second, on the questions that both have."""
     records = []
-    for first, second in pairs:
+    for pair in pairs:
+        first, second = on_common_questions(*pair)
         result = compare(first, second)
         if result is None:
             continue

@@ -42,6 +42,20 @@ def test_a_pair_names_the_prm_of_either():
     assert len(sheet.records) == 2
 
 
+def test_a_pair_is_compared_on_the_questions_that_both_have():
+    def rows(strategy, right, tokens):
+        return [
+            made_runs.row(strategy, question=f"q{place}", correct=hit, tokens=cost)
+            for place, (hit, cost) in enumerate(zip(right, tokens, strict=True))
+        ]
+
+    found = [*rows("beam", [0, 1, 1, 1], [10, 20, 90, 90]), *rows("cats", [1, 1], [30, 50])]
+    (record,) = paired_sheet(neighbour_pairs(groups(found)), "title", "pairs").records
+    assert record["questions"] == 2
+    assert (record["accuracy"], record["against_accuracy"], record["difference"]) == (0.5, 1, -0.5)
+    assert (record["tokens"], record["against_tokens"]) == (15, 40)
+
+
 def test_a_title_names_several_run_seeds(tmp_path):
     def title(*seeds):
         rows = tuple(made_runs.row(seed=seed) for seed in seeds)
