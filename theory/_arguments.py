@@ -119,12 +119,34 @@ def inner_mean(name: str, value: Numbers) -> Array:
     return checked(name, value, lambda m: (m > 0) & (m < 1), "a mean in (0, 1) is put to the test")
 
 
+def one(name: str, checked_value: Array) -> float:
+    """The number of an argument that is checked already and can't be a list."""
+    if checked_value.size != 1:
+        raise ValueError(f"{name} has shape {list(checked_value.shape)}: one number is needed")
+    return float(checked_value.item())
+
+
+def one_error_rate(value: Numbers) -> float:
+    """Delta of one certificate, in (0, 1)."""
+    return one("delta", error_rate(value))
+
+
+def one_inner_mean(name: str, value: Numbers) -> float:
+    """A mean that is tested, in (0, 1), the same for all values."""
+    return one(name, inner_mean(name, value))
+
+
 def sample(name: str, values: Numbers, low: float = 0.0) -> Array:
     """Independent values in [low, 1], one per question: f64[n], n >= 1."""
     array = real(name, values)
+    require_list(name, array)
+    return checked(name, array, lambda x: (x >= low) & (x <= 1), f"values lie in [{low:g}, 1]")
+
+
+def require_list(name: str, array: Array) -> None:
+    """Raises ValueError unless the array has one axis and an element."""
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name} has shape {list(array.shape)}: a list of values is needed")
-    return checked(name, array, lambda x: (x >= low) & (x <= 1), f"values lie in [{low:g}, 1]")
 
 
 def successes(name: str, value: Numbers, trials_name: str, trials: Numbers) -> tuple[Array, Array]:

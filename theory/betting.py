@@ -59,7 +59,7 @@ def running_log_wealth(values: Numbers, mean: float) -> Array:
     Raises:
         ValueError: an argument outside its range.
     """
-    x, m = arguments.sample("values", values), float(arguments.inner_mean("mean", mean))
+    x, m = arguments.sample("values", values), arguments.one_inner_mean("mean", mean)
     gains = np.cumsum(np.log1p(_SHARES[:, None] * (x / m - 1)[None, :]), axis=1)
     return special.logsumexp(gains, axis=0) - np.log(_SHARES.size)
 
@@ -90,7 +90,7 @@ def betting_lower(values: Numbers, *, delta: float) -> float:
     Raises:
         ValueError: an argument outside its range.
     """
-    x, needed = arguments.sample("values", values), -np.log(arguments.error_rate(delta))
+    x, needed = arguments.sample("values", values), -np.log(arguments.one_error_rate(delta))
     if not x.any():
         return 0.0
     wealth = _wealth_of(x)
@@ -153,10 +153,11 @@ def cost_upper(costs: Numbers, *, limit: Numbers, delta: float, num_choices: int
     Raises:
         ValueError: an argument outside its range.
     """
-    most = float(arguments.positive("limit", limit))
+    most = arguments.one("limit", arguments.positive("limit", limit))
     choices = arguments.count("num_choices", num_choices, 1, "at least one choice is needed")
-    level = float(arguments.error_rate(delta) / choices)
+    level = arguments.one_error_rate(delta) / arguments.one("num_choices", choices)
     array = arguments.nonnegative("costs", costs, "a cost can't be negative")
+    arguments.require_list("costs", array)
     arguments.require("costs", array, array <= most, f"is above the limit of {most:g}")
     return most * betting_upper(array / most, delta=level)
 
@@ -206,11 +207,11 @@ def anytime_lower(successes: int, trials: int, *, delta: float) -> float:
     Raises:
         ValueError: an argument outside its range.
     """
-    hits, total = arguments.successes("successes", successes, "trials", trials)
-    needed = -float(np.log(arguments.error_rate(delta)))
+    hits, total = _one_count(successes, trials)
+    needed = -float(np.log(arguments.one_error_rate(delta)))
     if not hits:
         return 0.0
-    share = min(float(hits / total), 1.0 - 2.0**-53)
+    share = min(hits / total, 1.0 - 2.0**-53)
 
     def excess(m: float) -> float:
         return max(float(binary_log_wealth(hits, total, m)), -1e6) - needed
@@ -220,8 +221,16 @@ def anytime_lower(successes: int, trials: int, *, delta: float) -> float:
 
 def anytime_upper(successes: int, trials: int, *, delta: float) -> float:
     """Upper bound on a share of successes that holds after every trial; see `anytime_lower`."""
-    hits, total = arguments.successes("successes", successes, "trials", trials)
-    return 1.0 - anytime_lower(int(total - hits), int(total), delta=delta)
+    hits, total = _one_count(successes, trials)
+    return 1.0 - anytime_lower(total - hits, total, delta=delta)
+
+
+def _one_count(successes: int, trials: int) -> tuple[int, int]:
+    """Checked successes and trials of one sequence."""
+    given = (("successes", successes), ("trials", trials))
+    hits, total = (arguments.one(name, arguments.real(name, value)) for name, value in given)
+    arguments.successes("successes", hits, "trials", total)
+    return int(hits), int(total)
 
 
 def _wealth_of(x: Array) -> Callable[[float], float]:

@@ -66,7 +66,8 @@ def certify_stopping(
         raise ValueError(f"thresholds={grid.tolist()!r:.80}: must be a list of rising numbers")
     num_paths, stopped, whole = _stopped(scores, right, grid)
     harmful = (whole[None, :] & ~stopped).sum(axis=1)
-    p_values = np.atleast_1d(selective_p(harmful, whole.size, max_loss))
+    share = arguments.one_inner_mean("max_loss", max_loss)
+    p_values = np.atleast_1d(selective_p(harmful, whole.size, share))
     certified = reject(p_values, delta=delta, order="descending")
     lowest = int(np.argmax(certified)) if certified.any() else None
     return Stopping(lowest, num_paths, stopped, harmful, p_values, certified)

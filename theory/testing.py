@@ -94,7 +94,7 @@ def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDA
         ValueError: an argument outside its range, or no hypothesis.
     """
     p = arguments.sample("p_values", p_values)
-    level = float(arguments.error_rate(delta))
+    level = arguments.one_error_rate(delta)
     if order == "holm":
         ranks = np.argsort(p, kind="stable")
         levels = level / np.arange(p.size, 0, -1)
@@ -174,7 +174,7 @@ def _fall_back(p: Array, level: float) -> npt.NDArray[np.bool_]:
 
 def _at_least(hits: Array, total: Array, target: float) -> Array:
     """Pr[Bin(total, target) >= hits]."""
-    target = float(arguments.inner_mean("target", target))
+    target = arguments.one_inner_mean("target", target)
     some = hits > 0
     tail = special.betainc(np.where(some, hits, 1), total - hits + 1, target)
     return np.where(some, tail, 1.0)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import theory
+from theory import _arguments
 
 DATA = {"num_samples": 100, "delta": 0.05}
 SETTING = {"num_candidates": 4, "delta": 0.05}
@@ -244,3 +245,17 @@ def test_every_kind_of_number():
             assert np.all(value == expected)
     assert isinstance(theory.coverage(0.25, 2), np.float64)
     assert theory.coverage(np.zeros((3, 1)), np.ones(2)).shape == (3, 2)
+
+
+@pytest.mark.parametrize("value", [[], [0.1, 0.2], [[0.1]] * 3])
+def test_an_argument_that_is_one_number_refuses_a_list_by_name(value):
+    # The run-time checks of the tests refuse a list in the public functions, whose hint is float.
+    with pytest.raises(ValueError, match=r"delta has shape \[.*\]: one number is needed"):
+        _arguments.one_error_rate(value)
+    with pytest.raises(ValueError, match=r"target has shape \[.*\]: one number is needed"):
+        _arguments.one_inner_mean("target", value)
+
+
+def test_an_argument_that_is_one_number():
+    assert _arguments.one_error_rate(np.array([0.1])) == 0.1
+    assert _arguments.one_inner_mean("target", jnp.float32(0.5)) == 0.5

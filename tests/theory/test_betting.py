@@ -351,6 +351,9 @@ def test_holm_goes_on_with_the_next_level():
         (lambda: theory.certify([], 500, target=0.5, delta=0.05), "counts is empty: the grid"),
         (lambda: theory.certify([501], 500, target=0.5, delta=0.05), "counts"),
         (lambda: theory.selective_p(0, 0, 0.1), "answered=0: at least one trial"),
+        (lambda: theory.cost_upper(5.0, limit=6.0, delta=0.05), r"costs has shape \[\]: a list"),
+        (lambda: theory.cost_upper([], limit=6.0, delta=0.05), r"costs has shape \[0\]: a list"),
+        (lambda: theory.cost_upper([5.0], limit=[6, 7], delta=0.05), r"limit has shape \[2\]: one"),
     ],
 )
 def test_what_breaks_an_assumption_is_named(call, message):

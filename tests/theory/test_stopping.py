@@ -73,7 +73,7 @@ def test_violations_at_most_delta_where_the_loss_is_the_limit():
         ({"right": [[0.5, 1.0]]}, r"right\[0, 0\]=0.5: 0 or 1"),
         ({"scores": [[0.5, 1.5]]}, r"scores.*1.5"),
         ({"scores": [[0.5, np.nan]]}, "scores"),
-        ({"max_loss": 1.0}, "alpha=1"),
+        ({"max_loss": 1.0}, "max_loss=1: "),
         ({"delta": 0.0}, "delta=0"),
     ],
 )
