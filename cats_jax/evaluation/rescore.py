@@ -430,5 +430,6 @@ def check_scored(rows: Sequence[Row], change: Change) -> None:
     if len(prms) > 1:
         raise BadInputError(
             f"rescore: the run has rows of several PRMs ({', '.join(sorted(prms))}), which --prm "
-            "would make the same: rescore a run with one"
+            "would make the same: rescore a run with one, such as `cats-jax evaluate RECIPE --prms "
+            f"{min(prms)} --output FOLDER` makes"
         )

@@ -197,9 +197,11 @@ def _has(chosen: Sequence[object], value: object) -> bool:
 
 
 def _check(flag: str, chosen: Iterable[object], known: Iterable[object]) -> None:
-    names = [str(name) for name in dict.fromkeys(known)]
+    values = list(dict.fromkeys(known))
     for name in chosen:
-        if str(name) not in names:
-            raise BadInputError(
-                f"--{flag}: {name!r} is not in the run: {known_names(name, names or ['none'])}"
-            )
+        # Not as texts: "4" would pass, and then fit no row.
+        if name not in values:
+            names = [str(value) for value in values] or ["none"]
+            near = "" if str(name) in names else str(name)
+            known_as = known_names(near, names)
+            raise BadInputError(f"--{flag}: {name!r} is not in the run: {known_as}")

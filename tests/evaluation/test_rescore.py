@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import json
 
+import made_runs
 import pytest
 import scripted
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
-from cats_jax.evaluation.rescore import Change, rescore
+from cats_jax.evaluation.rescore import Change, check_scored, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.grading.graders import recorded_grader
 from cats_jax.live.compilations import num_compilations
@@ -299,6 +300,13 @@ def test_what_cannot_be_rescored(tmp_path, run):
     with pytest.raises(BadInputError, match="rows without a tree"):
         rescore(bare, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_of_several_prms_is_refused_with_the_way_out():
+    rows = [made_runs.row(prm=prm) for prm in ("good", "bad")]
+    with pytest.raises(BadInputError, match=r"several PRMs \(bad, good\).* --prms bad --output"):
+        check_scored(rows, Change(prm=PrmSpec("exact")))
+    check_scored(rows, Change(vote="majority"))
 
 
 def test_a_narrow_search_depends_on_its_scores(tmp_path):

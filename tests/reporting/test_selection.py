@@ -88,6 +88,7 @@ def test_strategies_are_compared_with_the_same_seed():
     [
         ({"strategies": ("beams",)}, "--strategies: 'beams' .* did you mean 'beam'"),
         ({"num_candidates": (5,)}, "--num-candidates: 5 is not in the run: known are 1, 4"),
+        ({"num_candidates": ("4",)}, "--num-candidates: '4' is not in the run: known are 1, 4"),
         ({"prms": ("none",)}, "--prms: 'none' is not in the run"),
         ({"levels": ("7",)}, "--levels: '7' is not in the run: known are 1"),
         ({"statuses": ("done",)}, "--statuses: 'done' .* known are answered, no_answer"),
