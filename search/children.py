@@ -84,12 +84,13 @@ def padded_expansion(
         parent: frontier slot of each child, ascending, [C]; each slot as often as requested.
         embedding: pytree of arrays [C, ...].
         score, done, answer, valid, text, log_prob, num_tokens: fields of `Expansion`, each [C] or
-            one value for all children. By default no two texts are equal.
+            one value for all children. By default no two texts are equal. Scores are in [0, 1].
         certainty: the same; None for strategies that do not read it.
         vector: f32[C, D]; None for strategies that do not read it.
 
     Raises:
-        ValueError: more children than rows, unordered parents, or a field of another length.
+        ValueError: more children than rows, unordered parents, a field of another length, or a
+            valid child with a score outside [0, 1].
     """
     parents = np.asarray(parent, dtype=np.int32)
     count = len(parents)
@@ -113,10 +114,15 @@ def padded_expansion(
         more = np.zeros((capacity - count, *given.shape[1:]), given.dtype)
         return jnp.asarray(np.concatenate([given, more]))
 
+    scores, used = column("score", score, np.float32), column("valid", valid, np.bool_, False)
+    # Not `scores < 0`: NaN is refused, too.
+    if (used & ~((scores >= 0) & (scores <= 1))).any():
+        raise ValueError("`score` of a valid child must be in [0, 1]: map logits by a sigmoid")
+
     return Expansion(
-        valid=column("valid", valid, np.bool_, False),
+        valid=used,
         parent=column("parent", parents, np.int32),
-        score=column("score", score, np.float32),
+        score=scores,
         done=column("done", done, np.bool_, False),
         answer=column("answer", answer, np.int32, -1),
         text=column("text", np.arange(count) if text is None else text, np.int32),
