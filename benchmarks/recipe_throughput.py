@@ -5,9 +5,12 @@
 The policy and the first PRM of the recipe run on vLLM engines, with all questions in flight. "Bare
 generate" is one call of `vllm.LLM.generate` for N whole answers to each question, with the
 temperature of the first strategy that names one. "Bare generate, classify" adds one call of
-`vllm.LLM.classify` on the PRM's engine for the same answers. Strategies that score whole answers
-are compared with it, and all others with bare generate. All rows take turns in each round, with
-empty prefix caches, and the first round is left out, because it compiles.
+`vllm.LLM.classify` on the PRM's engine for the same answers. The two calls give the time that the
+bare engines take for a token of the policy and for a token that the PRM computes. "Share of
+generate" is a row's tokens per second over those of bare generate. "Share of both" is the time of
+the bare engines for a row's tokens, those of the PRM included, over the time of the row. All rows
+take turns in each round, with empty prefix caches, and the first round is left out, because it
+compiles.
 """
 
 from __future__ import annotations
@@ -38,9 +41,6 @@ from cats_jax.live.searcher import Searcher
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import Recipe, StrategySpec, load_recipe
-
-SCORES_ANSWERS = ("best_of_n", "best_of_n_weighted")
-"""Strategies whose reference is bare generate with classify."""
 
 
 class Bare:
@@ -154,25 +154,32 @@ def whole_search(
     return measure
 
 
-def table(found: dict[str, list[Measured]], references: dict[str, str], title: str) -> Table:
+def share_of_both(measured: Measured, generated: Measured, classified: Measured) -> float:
+    """Time of the bare engines for the tokens of a row, over the time of the row."""
+    policy = measured.tokens * generated.seconds / generated.tokens
+    classifying = classified.seconds - generated.seconds
+    return (policy + measured.prm_tokens * classifying / classified.prm_tokens) / measured.seconds
+
+
+def table(found: dict[str, list[Measured]], title: str) -> Table:
     """Medians over the rounds, with ranges in brackets."""
     shown = Table(title=title, title_justify="left")
     shown.add_column("")
-    for name in ("tokens/s", "share of bare", "PRM tokens/token", "right"):
+    for name in ("tokens/s", "PRM tokens/token", "share of generate", "share of both", "right"):
         shown.add_column(name, justify="right")
+    generated, classified = found[BARE], found[BARE_SCORED]
     for name, measured in found.items():
-        bare = found[references.get(name, BARE)]
-        shares = [
-            by_clock(one) / by_clock(other) for one, other in zip(measured, bare, strict=True)
-        ]
         prm_tokens = sum(each.prm_tokens for each in measured)
-        shown.add_row(
-            name,
+        cells = [
             f"{statistics.median(map(by_clock, measured)):.0f}",
-            spread(shares, ".2f") if name in references else "",
             f"{prm_tokens / sum(each.tokens for each in measured):.2f}",
-            f"{statistics.mean(each.right for each in measured):.1f}" if name in references else "",
-        )
+        ]
+        if name not in (BARE, BARE_SCORED):
+            shares = [by_clock(a) / by_clock(b) for a, b in zip(measured, generated, strict=True)]
+            both = list(map(share_of_both, measured, generated, classified))
+            cells += [spread(shares, ".2f"), spread(both, ".2f")]
+            cells.append(f"{statistics.mean(each.right for each in measured):.1f}")
+        shown.add_row(name, *cells)
     return shown
 
 
@@ -193,19 +200,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prm: Any = models.prm(dataclasses.replace(recipe.prms[0], **on_vllm))
     bare = Bare(recipe, policy, prm, asked, options.num_candidates)
     rows: dict[str, Callable[[], Measured]] = {BARE: bare.generate, BARE_SCORED: bare.classify}
-    references: dict[str, str] = {}
     for spec in recipe.strategies:
         if spec.label in (options.strategies or (spec.label,)) and spec.name != "greedy":
             rows[spec.label] = whole_search(
                 recipe, spec, policy, prm, asked, options.num_candidates
             )
-            references[spec.label] = BARE_SCORED if spec.name in SCORES_ANSWERS else BARE
     found = rounds(rows, bare.forget, options.repeats)
     title = (
         f"{len(asked.questions)} questions, N = {options.num_candidates}, policy "
         f"{recipe.policy.name}, PRM {recipe.prms[0].label}"
     )
-    show_table(make_console(), table(found, references, title))
+    show_table(make_console(), table(found, title))
 
 
 if __name__ == "__main__":
