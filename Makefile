@@ -224,7 +224,8 @@ world: $(STAMP)
 
 bench: $(STAMP)
 	@set -e; for script in $(filter-out %/check_gpu.py %/engine_throughput.py \
-	  %/recipe_throughput.py %/server_throughput.py %/page_opening.py, $(wildcard benchmarks/*.py)); do \
+	  %/recipe_throughput.py %/server_throughput.py %/page_opening.py \
+	  %/transformers_throughput.py, $(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done
 
 bench-vllm: $(VLLM_STAMP)

@@ -3,9 +3,11 @@
     .venv/bin/python benchmarks/transformers_throughput.py recipes/real/smollm2-demo.yaml
 
 `generate` is one call of the model's own `generate` for N answers to each question: the prompts
-padded to one length, the same dtype, temperature, end tokens and limit of tokens. Its tokens are
-those before the end of each answer, as a search counts them. It reads the weights that a search
-reads, in a second copy. All rows take turns in each round. The first round is left out.
+padded to one length, the same dtype, temperature, end tokens, limit of tokens and number of
+threads, on the CPU. The tokens of an answer are those up to its end token, which counts, as in a
+search. A search also ends a path whose step is too long; `generate` has no such limit. It reads the
+weights that a search reads, in a second copy. All rows take turns in each round. The first round is
+left out.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))  # before the impo
 import torch
 from engine_throughput import Measured, by_clock, meter, rounds, spread
 from rich.table import Table
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 import search
 from cats_jax.commands.terminal import make_console
@@ -45,18 +47,18 @@ SEARCHES = {"majority": ALONE, "greedy": ALONE_GREEDY}
 def generate(
     model: Any, prompts: Sequence[Sequence[int]], ends: Sequence[int], limit: int, **sampling: Any
 ) -> int:
-    """Sample an answer to each prompt; the number of tokens before the end of each."""
+    """Sample an answer to each prompt; the number of tokens up to the end of each."""
     width = max(map(len, prompts))
     ids = torch.tensor([[ends[0]] * (width - len(each)) + list(each) for each in prompts])
     mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
+    settings = GenerationConfig(  # not the folder's own, which may have penalties
+        max_new_tokens=limit, eos_token_id=list(ends), pad_token_id=ends[0], **sampling
+    )
     with torch.inference_mode():
         written = model.generate(
             input_ids=ids,
             attention_mask=mask,
-            max_new_tokens=limit,
-            eos_token_id=list(ends),
-            pad_token_id=ends[0],
-            **sampling,
+            generation_config=settings,
         )[:, width:]
     ended = torch.isin(written, torch.tensor(list(ends)))
     return int((ended.cumsum(1) == 0).sum() + ended.any(1).sum())  # an end is a sampled token
@@ -108,7 +110,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     options = parser.parse_args()
     recipe = load_recipe(options.recipe)
-    spec = dataclasses.replace(recipe.policy, backend="hf", dtype=options.dtype)
+    spec = dataclasses.replace(recipe.policy, backend="hf", device="cpu", dtype=options.dtype)
     folder = pathlib.Path(spec.path)
     if spec.adapter is not None:
         folder = merged_folder(folder, spec.adapter, options.dtype)

@@ -169,15 +169,16 @@ def _current(words: Sequence[str]) -> list[str]:
     Raises:
         BadInputError: an option is given by both names.
     """
-    given = [word.split("=", 1)[0] for word in words]
+    given = [word.split("=", 1)[0].replace("_", "-") for word in words]
     current = []
     for option, word in zip(given, words, strict=True):
-        if name := COMMAND_OPTIONS.get(option):
+        name = COMMAND_OPTIONS.get((words[0], option))
+        if name is not None:
             if name in given:
                 raise BadInputError(f"{option} is the former name of {name}: leave it out")
             line = f"{option} is now called {name}: rename the option"
             warnings.warn(line, FormerNameWarning, stacklevel=2)
-        current.append((name or option) + word.removeprefix(option))
+        current.append(word if name is None else name + word[len(option) :])
     return current
 
 

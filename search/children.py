@@ -116,8 +116,13 @@ def padded_expansion(
 
     scores, used = column("score", score, np.float32), column("valid", valid, np.bool_, False)
     # Not `scores < 0`: NaN is refused, too.
-    if (used & ~((scores >= 0) & (scores <= 1))).any():
-        raise ValueError("`score` of a valid child must be in [0, 1]: map logits by a sigmoid")
+    wrong = np.asarray(used & ~((scores >= 0) & (scores <= 1)))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise ValueError(
+            f"`score` of child {first} is {float(scores[first])}: a valid child's score is in "
+            "[0, 1]; map logits by a sigmoid"
+        )
 
     return Expansion(
         valid=used,

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import pathlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -432,5 +433,5 @@ def check_scored(rows: Sequence[Row], change: Change) -> None:
         raise BadInputError(
             f"rescore: the run has rows of several PRMs ({', '.join(sorted(prms))}), which --prm "
             "would make the same: rescore a run with one, such as `cats-jax evaluate RECIPE --prms "
-            f"{min(prms)} --output FOLDER` makes"
+            f"{shlex.quote(min(prms))} --output FOLDER` makes"
         )

@@ -32,10 +32,10 @@ from .canonical import is_time, is_word
 from .exact_numbers import UndecidedError, UnprovenError
 from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
 from .formula_text import readable
-from .inequalities import in_intervals
+from .inequalities import intervals
 from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .power_products import is_zero_sum
-from .structure import structure
+from .structure import Structure, structure
 
 _NORMALISATION = NormalizationConfig(
     basic_latex=True,
@@ -89,7 +89,7 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
     if {one.kind, two.kind} == {"one", "list"}:
         # 100,200 is a number unless the other answer is a list.
         one, two = structure(first, separators=False), structure(second, separators=False)
-        one, two = in_intervals(one), in_intervals(two)
+        one, two = _union(one), _union(two)
     if one.kind == two.kind == "one":
         return _compare_one(one.items[0], two.items[0], tolerance)
     if one.kind != two.kind:
@@ -107,6 +107,17 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
     return Comparison(
         all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True))
     )
+
+
+def _union(found: Structure) -> Structure:
+    r"""The list `x<-1`, `x>2` as one union; a list whose intervals overlap may mean another set."""
+    texts = intervals(found)
+    sets = [parse(text) for text in texts]
+    disjoint = all(
+        isinstance(one, sympy.Set) and isinstance(two, sympy.Set) and one.intersect(two).is_empty
+        for one, two in itertools.combinations(sets, 2)
+    )
+    return Structure("one", (r"\cup".join(texts),)) if texts and disjoint else found
 
 
 def _same(first: str, second: str, tolerance: float | None) -> bool:

@@ -1,4 +1,4 @@
-r"""Alternatives such as `x < -1 or x > 2`, read as a union of intervals."""
+r"""Alternatives such as `x < -1 or x > 2`, read as intervals."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ _VARIABLE = re.compile(r"[a-zA-Z]|\\(?:alpha|beta|gamma|delta|lambda|mu|theta|ph
 # A bound is one number or formula.
 _NO_BOUND = re.compile(r"[,;:&]|\\(?:ne|neq|in|pm|mp|approx|infty|cup|cap)(?![a-zA-Z])")
 _TURNED = {"<": ">", ">": "<", "=": "="}
+_MOST = 8
 
 
-def in_intervals(found: Structure) -> Structure:
-    r"""The list `x<-1`, `x\ge2` as one answer, `(-\infty,-1)\cup[2,\infty)`.
+def intervals(found: Structure) -> list[str]:
+    r"""The list `x<-1`, `x\ge2` as the intervals `(-\infty,-1)` and `[2,\infty)`.
 
-    The items state one variable, and at least one of them is an inequality. Any other structure is
-    returned unchanged.
+    The items, at most `_MOST`, state one variable, and at least one of them is an inequality. Empty
+    for any other structure.
     """
-    if found.kind != "list":
-        return found
+    if found.kind != "list" or len(found.items) > _MOST:
+        return []
     sets = [_interval(item) for item in found.items]
     if None in sets or len({one[0] for one in sets if one}) != 1:
-        return found
+        return []
     texts = [one[1] for one in sets if one]
-    if all(text.startswith(r"\{") for text in texts):
-        return found
-    return Structure("one", (r"\cup".join(texts),))
+    return [] if all(text.startswith(r"\{") for text in texts) else texts
 
 
 def _interval(item: str) -> tuple[str, str] | None:
     r"""The variable and the set of `x<2`, `2>x`, `1\le x<2` or `x=2`; None for other texts."""
     sides = [side.strip() for side in _RELATION.split(item)]
-    if len(sides) == 5 and _direction(sides[1]) == _direction(sides[3]) == "<":
+    if len(sides) == 5 and _direction(sides[1]) == _direction(sides[3]) != "=":
+        if _direction(sides[1]) == ">":
+            sides.reverse()
         lower, _, variable, _, upper = sides
         opening, closing = "[("[_strict(sides[1])], "])"[_strict(sides[3])]
         bounds = [lower, upper]

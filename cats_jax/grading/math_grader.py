@@ -32,8 +32,8 @@ _MEMORY = 1 << 14
 _APART = 1e-9
 """Relative difference of values above which two expressions are certainly not equal."""
 
-# `x = 5` and `y = 5` are different lines.
-_COORDINATE = re.compile(r"[\s$\\(\[]*([xyz])\s*=")
+# The answer x = 5 alone, not y = 5, which is another line or plane.
+_COORDINATE = re.compile(r"[\s$*\\(\[]*([xyz])\s*=(?=[^=xyz]*$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class MathGrader:
             tolerance: largest absolute difference at which numbers count as equal, if the data set
                 allows one.
         """
-        answer = given_answer(prediction)
-        return (
-            Grade(False)
-            if answer is None
-            else self.compare(answer, final_answer(gold) or gold, tolerance)
-        )
+        answer, gold = given_answer(prediction), final_answer(gold) or gold
+        if answer is None:
+            return Grade(False)
+        names = {match[1] for match in map(_COORDINATE.match, (answer, gold)) if match}
+        # Not in `compare`: 5 equals both x = 5 and y = 5, and a vote needs an equivalence relation.
+        return Grade(False) if len(names) > 1 else self.compare(answer, gold, tolerance)
 
     def compare(self, first: str, second: str, tolerance: float | None = None) -> Grade:
         """Grade whether two bare answers are the same; symmetric, with cached results."""
@@ -123,8 +123,6 @@ class MathGrader:
                     False, f"an answer of {len(text)} characters: at most {MAX_ANSWER_CHARS}"
                 )
         one, two = self._spell(first), self._spell(second)
-        if one.coordinate and two.coordinate and one.coordinate != two.coordinate:
-            return Grade(False)
         if one.text == two.text:
             # Two texts of only spaces and full stops are not answers that agree.
             return Grade(bool(one.text))
@@ -180,14 +178,11 @@ class _Spelling:
     text: str
     number: PlainNumber | None
     depth: int
-    coordinate: str
-    """The x, y or z of `x = 5`, which the text leaves out; "" otherwise."""
 
 
 def _spelling(answer: str) -> _Spelling:
     text = canonical(answer)
-    match = None if "=" in text else _COORDINATE.match(answer)
-    return _Spelling(text, plain_number(text), depth(text), match[1] if match else "")
+    return _Spelling(text, plain_number(text), depth(text))
 
 
 def _exact(one: _Spelling, two: _Spelling, tolerance: float | None) -> bool:

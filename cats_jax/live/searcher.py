@@ -153,11 +153,7 @@ class Searcher:
             policy = Rewriter(policy, prompts.rewriting)
         limited = budget is not None or max_tokens is not None or max_seconds is not None
         self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
-        self._scorer = None
-        if self._compares is not None and self._compares.comparison.scores:
-            self._scorer = RankScorer(self._compares)
-        elif read is not None:
-            self._scorer = whole_scores(read, self._policy)
+        self._scorer = None if read is None else whole_scores(read, self._policy)
         self._settings = SearchSettings(
             strategy=strategy,
             num_candidates=num_candidates,
@@ -274,16 +270,20 @@ class Searcher:
         """
         at_once = min(self._in_flight, len(waiting)) if slots is None else slots
         places = 1 << (at_once - 1).bit_length()
-        comparisons = None
+        scorer, comparisons = self._scorer, None
         if self._compares is not None:
+            known = {}
+            if self._compares.comparison.scores:
+                # A batch that was interrupted must leave no answers to the next one.
+                scorer = ranks = RankScorer(self._compares)
+                known = {"known": ranks.replies}
             limits = self._settings.limits
-            known = {"known": self._scorer.replies} if isinstance(self._scorer, RankScorer) else {}
             comparisons = Comparisons(self._compares, limits, places, self.timings, **known)
         return SearchBatch(
             settings=self._settings,
             params=self._params,
             policy=self._policy,
-            scorer=self._scorer,
+            scorer=scorer,
             grader=self._grader,
             waiting=waiting,
             # A power of two, so that runs of similar size share one compilation.

@@ -191,8 +191,9 @@ def best_at_similar_compute(
 ) -> Group | None:
     """The most accurate baseline that costs at most `SIMILAR_COMPUTE` times as much.
 
-    The baseline is chosen on the questions of the comparison, which favours it. If all baselines
-    cost more, the cheapest one is returned.
+    The baseline is chosen on the questions of the comparison, which favours it: each is compared
+    on the questions that it has in common with the target. If all baselines cost more, the cheapest
+    one is returned.
 
     Args:
         target: group to compare with.
@@ -200,16 +201,20 @@ def best_at_similar_compute(
         cost: column of the ledger.
 
     Returns:
-        The baseline; None if no baseline counts.
+        The baseline; None if no baseline counts, or none has a question of the target.
     """
-    usable = [group for group in baselines if group.prm in (None, target.prm)]
-    if not usable:
+    costs, accuracies = dict[int, float](), dict[int, float]()
+    for index, group in enumerate(baselines):
+        own, other = on_common_questions(target, group)
+        if group.prm in (None, target.prm) and other.rows:
+            costs[index] = other.mean(cost)
+            if costs[index] <= SIMILAR_COMPUTE * own.mean(cost):
+                accuracies[index] = other.accuracy().value
+    if not costs:
         return None
-    limit = SIMILAR_COMPUTE * target.mean(cost)
-    affordable = [group for group in usable if group.mean(cost) <= limit]
-    if not affordable:
-        return min(usable, key=lambda group: group.mean(cost))
-    return max(affordable, key=lambda group: group.accuracy().value)
+    if not accuracies:
+        return baselines[min(costs, key=lambda index: costs[index])]
+    return baselines[max(accuracies, key=lambda index: accuracies[index])]
 
 
 def summarize(run: Run) -> dict[str, Any]:

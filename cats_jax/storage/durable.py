@@ -153,8 +153,11 @@ def truncate(path: pathlib.Path, size: int) -> None:
 def append(descriptor: int, data: bytes | bytearray) -> None:
     """Append all of `data` to a file and wait until it is on the disk.
 
+    The caller is the file's only writer.
+
     Raises:
-        OSError: the data can't be written; the file is then as long as before.
+        OSError: the data can't be written. The part that was written is cut off again, if the file
+            system allows it.
     """
     before, view = os.fstat(descriptor).st_size, memoryview(data)
     try:

@@ -34,8 +34,10 @@ SETTINGS: Mapping[tuple[str, str], str] = MappingProxyType(
 FEATURES: Mapping[str, str] = MappingProxyType({"prm_rate": "prm_token_cost"})
 """Features of a controller."""
 
-COMMAND_OPTIONS: Mapping[str, str] = MappingProxyType({"--family": "--prm-format"})
-"""Options of commands, of `score`, `quality` and `sparsity`."""
+COMMAND_OPTIONS: Mapping[tuple[str, str], str] = MappingProxyType(
+    {(command, "--family"): "--prm-format" for command in ("score", "quality", "sparsity")}
+)
+"""Options, by the command and the former name."""
 
 CHAT_JUDGE: Mapping[str, str] = MappingProxyType(
     {"path": "cats_jax.models.chat_judge:chat_judge", "format": "auto"}

@@ -13,7 +13,7 @@ Four things differ. A path's vector is a hidden state of the policy at its end, 
 `search.vectors`, and not the output of an embedding model. A finished path keeps one of the N
 places, as in REBASE; the published loop samples N steps in each iteration until N paths have
 finished. A product within 5e-5 of a half is rounded as that half, since float32 may have moved it.
-The code, unlike the paper, first drops each path with round(P w_i) = 0.
+The authors' code, unlike the paper and this module, first drops each path with round(P w_i) = 0.
 """
 
 from __future__ import annotations

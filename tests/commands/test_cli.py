@@ -107,9 +107,14 @@ def test_the_former_name_of_an_option_is_read_with_one_line(given, tmp_path, cap
     (line,) = [str(warning.message) for warning in caught]
     assert line == "--family is now called --prm-format: rename the option"
     assert "PRM format 'x' is unknown" in capsys.readouterr().err
-    assert cli.run([*command, *given, "--prm-format", "y"]) == 2
-    error = "cats-jax: --family is the former name of --prm-format: leave it out\n"
-    assert capsys.readouterr().err == error
+    for name in ("--prm-format", "--prm_format"):
+        assert cli.run([*command, *given, name, "y"]) == 2
+        error = "cats-jax: --family is the former name of --prm-format: leave it out\n"
+        assert capsys.readouterr().err == error
+    with pytest.raises(SystemExit) as exit_:
+        cli.run(["theory", *given])
+    assert exit_.value.code == 2
+    assert "family" in capsys.readouterr().err
 
 
 def test_unknown_arguments_are_code_2():

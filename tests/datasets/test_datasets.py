@@ -234,7 +234,7 @@ def test_unknown_sets(spec, message):
         ("math500", {"problem": " ", "answer": "1"}, r"'problem' must be a text that is not blank"),
         ("aime24", {"problem": "x", "answer": "1/2"}, r"must be an integer, got '1/2'"),
         ("olympiadbench", {"question": "x", "final_answer": []}, r"'final_answer' must be"),
-        ("aime24", {"problem": "x", "answer": "9" * 5000}, r"must be an integer, got '9{56}\.\.\."),
+        ("aime24", {"problem": "x", "answer": "9" * 5000}, r"an integer, got '9{79}\.\.\.9{19}'"),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "a"}, r"'error' must"),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "inf"}, r"at least 0"),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": -1}, r"at least 0"),

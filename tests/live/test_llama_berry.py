@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 
+import jax.numpy as jnp
 import pytest
 from compared import (
     COST,
@@ -18,6 +19,7 @@ from letters import QUESTIONS, run, signature
 
 import search
 from cats_jax.live import comparisons
+from cats_jax.live.searcher import Searcher
 from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Generation, Step
 
@@ -49,11 +51,36 @@ class Silent(Comparer):
         return dataclasses.replace(sample, step=Step(f"none {seed % 50}", sample.step.token_ids))
 
 
+class Interrupted(Comparer):
+    """The third comparison is interrupted once."""
+
+    def generate(self, requests):
+        before = len(self.comparisons)
+        made = super().generate(requests)
+        if before < 3 <= len(self.comparisons):
+            raise KeyboardInterrupt
+        return made
+
+
 def _run(policy, strategy=BERRY, **options):
     fixed = {"num_candidates": 8, "questions": QUESTIONS[:4], "scorer": None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return run(strategy, policy=policy, **{**fixed, **options})
+
+
+def test_an_interrupted_search_leaves_nothing_to_the_next():
+    options = {"num_candidates": 8, "calibration": "none", "max_depth": 6, "seed": 3}
+    found = []
+    for policy in (Interrupted(by_verdict), Comparer(by_verdict)):
+        searcher = Searcher(policy=policy, strategy=BERRY, params=jnp.int32(40), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            if isinstance(policy, Interrupted):
+                with pytest.raises(KeyboardInterrupt):
+                    searcher.run(QUESTIONS[:2])
+            found.append([signature(result) for result in searcher.run(QUESTIONS[:2])])
+    assert found[0] == found[1]
 
 
 def test_a_search_is_that_of_the_oracle():

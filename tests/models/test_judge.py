@@ -652,6 +652,8 @@ def test_the_next_token_of_a_judge_that_may_think_is_its_answer():
     assert tokenizer.convert_ids_to_tokens(list(encoder.pair_ids)) == ["Yes", "No"]
     with pytest.raises(BadInputError, match=r"opens a thought .*: take a judge that writes"):
         JudgeEncoder(prm_format("judge-probability"), tokenizer_of_words(OPEN))
+    asked = dataclasses.replace(prm_format("judge-probability"), system="Write no <think>.")
+    JudgeEncoder(asked, tokenizer_of_words(ZEPHYR))
 
 
 def tokenizer_of_words(template):

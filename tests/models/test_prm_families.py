@@ -368,7 +368,8 @@ def test_a_token_classifier_is_read_at_steps_and_its_two_labels_only(folders, tm
 def test_a_chat_model_with_math_shepherd_s_tokens_is_not_taken_for_it(folders, tmp_path):
     copy = shutil.copytree(folders["math-shepherd"], tmp_path / "copy")
     (copy / "chat_template.jinja").write_text(prm_families.CHATML)
-    with pytest.raises(BadInputError, match="looks like no known PRM family: name its format"):
+    hint = "the tokens of math-shepherd, which reads plain text, and a chat template: name its"
+    with pytest.raises(BadInputError, match=f"looks like no known PRM family; it has {hint}"):
         choose_format("auto", copy)
 
 

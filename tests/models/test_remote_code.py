@@ -12,7 +12,7 @@ import pytest
 import cats_jax
 from cats_jax import cli, world
 from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
-from cats_jax.models.prm.family import _vocabulary
+from cats_jax.models.prm.family import _tokenizer_facts
 from cats_jax.models.prm.format import prm_format
 
 PRODUCT = pathlib.Path(cats_jax.__file__).parent
@@ -73,7 +73,7 @@ def test_a_yes_on_standard_input_runs_nothing(hostile, name, capfd):
     folder, mark = hostile
     name(folder)
     refused = []
-    for load in (HuggingFaceGenerator, scorer, _vocabulary):
+    for load in (HuggingFaceGenerator, scorer, _tokenizer_facts):
         try:
             load(folder)
         except Exception as error:

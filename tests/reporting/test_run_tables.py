@@ -6,7 +6,7 @@ import made_runs
 import pytest
 
 from cats_jax.evaluation.wall_times import WallTimes
-from cats_jax.reporting.groups import groups, neighbour_pairs
+from cats_jax.reporting.groups import cats_pairs, groups, neighbour_pairs
 from cats_jax.reporting.run_report import run_parts
 from cats_jax.reporting.run_tables import accuracy_sheet, paired_sheet, run_sheets, timing_table
 from cats_jax.runs.folder import Run
@@ -54,6 +54,25 @@ def test_a_pair_is_compared_on_the_questions_that_both_have():
     assert record["questions"] == 2
     assert (record["accuracy"], record["against_accuracy"], record["difference"]) == (0.5, 1, -0.5)
     assert (record["tokens"], record["against_tokens"]) == (15, 40)
+
+
+def test_a_rival_is_chosen_on_the_questions_that_both_have():
+    def rows(strategy, tokens, right, **options):
+        return [
+            made_runs.row(strategy, question=f"q{place}", correct=hit, tokens=tokens, **options)
+            for place, hit in right.items()
+        ]
+
+    found = groups(
+        [
+            *rows("cats", 100, {0: 1, 1: 1}, actions=ACTIONS),
+            *rows("beam", 100, {0: 0, 1: 1, 2: 1, 3: 1}),
+            *rows("best_of_n", 100, {0: 1, 1: 1, 2: 0, 3: 0}),
+            *rows("majority", 100, {2: 1, 3: 1}),
+        ]
+    )
+    ((policy, rival),) = cats_pairs(found)
+    assert (policy.strategy, rival.strategy) == ("cats", "best_of_n")
 
 
 def test_a_title_names_several_run_seeds(tmp_path):

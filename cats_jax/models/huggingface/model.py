@@ -76,7 +76,7 @@ _OTHER_HEADS = (
     "RewardModel",
     "PrmModel",
 )
-"""Endings of the names of architectures whose head writes no text."""
+"""Some endings of the names of architectures whose head writes no text."""
 
 
 class LoadOptions(TypedDict, total=False):

@@ -188,7 +188,7 @@ def _check_kind(
 ) -> None:
     """Raise BadInputError if a classifier is of another kind than a published format reads.
 
-    A user's own format may read any head.
+    A user's own format may name any head.
 
     Args:
         architectures: names in the model's config.json.

@@ -66,11 +66,11 @@ def prm_folder(path: str | pathlib.Path) -> pathlib.Path:
 def detect_format(folder: pathlib.Path) -> PRMFormat:
     """The format of a checkpoint's family, by its configuration, head and tokenizer.
 
-    A family with a head is recognised by the architecture or by the head's tensors, any other
-    family by the tokens it needs, and one that reads plain text by a missing chat template, too. A
-    plain language model that looks like a family is therefore taken for a PRM of that family:
-    training as a PRM leaves no trace in a causal language model's files. A sequence classifier with
-    one label is an outcome model.
+    A family with a head is recognised by the architecture or by the head's tensors, and any other
+    family by the tokens it needs. A family that reads plain text is recognised only if the
+    tokenizer has no chat template. A plain language model that looks like a family is therefore
+    taken for a PRM of that family: training as a PRM leaves no trace in a causal language model's
+    files. A sequence classifier with one label is an outcome model.
 
     Raises:
         BadInputError: not exactly one family fits, or a sequence classifier has several labels.
@@ -91,21 +91,26 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     of_steps = [known for known in PRM_FORMATS.values() if known.tag]
     found = [known for known in of_steps if has_head(known)]
     causal = not architectures or any(name.endswith("ForCausalLM") for name in architectures)
+    hint = ""
     if not found and causal:
         vocabulary, chats = _tokenizer_facts(folder)
-        # A model that reads plain text needs no chat template, which all chat models have.
         found = [
             known
             for known in of_steps
-            if isinstance(known.read_out, TokenPair)
-            and vocabulary.issuperset(known.tokens)
-            and not (chats and known.layout == "text")
+            if isinstance(known.read_out, TokenPair) and vocabulary.issuperset(known.tokens)
         ]
+        # A model that reads plain text needs no chat template, which all chat models have.
+        plain = [known for known in found if chats and known.layout == "text"]
+        found = [known for known in found if known not in plain]
+        if plain:
+            names = " and ".join(known.name for known in plain)
+            hint = f"; it has the tokens of {names}, which reads plain text, and a chat template"
     if len(found) != 1:
         which = " and ".join(known.name for known in found) or "no known PRM family"
         raise BadInputError(
             f"{str(folder)!r} ({', '.join(architectures) or 'no architecture named'}) looks like "
-            f"{which}: name its format, one of {', '.join(sorted(PRM_FORMATS))} or a .yaml file"
+            f"{which}{hint}: name its format, one of {', '.join(sorted(PRM_FORMATS))} or a .yaml "
+            "file"
         )
     (chosen,) = found
     return chosen
@@ -146,4 +151,4 @@ def _tokenizer_facts(folder: pathlib.Path) -> tuple[set[str], bool]:
             f"{str(folder)!r} has no tokenizer that can be read ({reason_of(error)}): copy the "
             "release's tokenizer files there"
         ) from error
-    return set(tokenizer.get_vocab()), tokenizer.chat_template is not None
+    return set(tokenizer.get_vocab()), bool(tokenizer.chat_template)

@@ -86,7 +86,8 @@ class JudgeEncoder:
         if has_switch(tokenizer, "enable_thinking"):
             asked = dataclasses.replace(asked, enable_thinking=False)
         self._prompts = PromptEncoder(asked, tokenizer)
-        shown = tokenizer.decode(list(self._prompts.prompt_ids("?")))
+        # A system message before the question may name the tags.
+        shown = tokenizer.decode(list(self._prompts.prompt_ids("?"))).rpartition("?")[2]
         if any(shown.rfind(start) > shown.rfind(end) for start, end in TAGS):
             raise BadInputError(
                 f"PRM format {prm_format.name!r} reads the next token, and the chat template opens "

@@ -196,7 +196,7 @@ class EngineGenerator(StepPolicy):
         return answers, usage, share.seconds
 
     def _check_ids(self, ids: Iterable[int]) -> None:
-        """Raise BadInputError at a token of another vocabulary, which would have no text."""
+        """Raise BadInputError at a token outside the logits of the folder's model."""
         largest, size = max(ids, default=0), self._model.vocab_size
         if largest >= size:
             raise BadInputError(
