@@ -193,7 +193,7 @@ def best_at_similar_compute(
 
     The baseline is chosen on the questions of the comparison, which favours it: each is compared
     on the questions that it has in common with the target. If all baselines cost more, the cheapest
-    one is returned.
+    one is returned, and so it is if none has a question in common.
 
     Args:
         target: group to compare with.
@@ -201,20 +201,21 @@ def best_at_similar_compute(
         cost: column of the ledger.
 
     Returns:
-        The baseline; None if no baseline counts, or none has a question of the target.
+        The baseline; None if no baseline counts.
     """
-    costs, accuracies = dict[int, float](), dict[int, float]()
-    for index, group in enumerate(baselines):
-        own, other = on_common_questions(target, group)
-        if group.prm in (None, target.prm) and other.rows:
-            costs[index] = other.mean(cost)
-            if costs[index] <= SIMILAR_COMPUTE * own.mean(cost):
-                accuracies[index] = other.accuracy().value
-    if not costs:
-        return None
-    if not accuracies:
-        return baselines[min(costs, key=lambda index: costs[index])]
-    return baselines[max(accuracies, key=lambda index: accuracies[index])]
+    usable = [group for group in baselines if group.prm in (None, target.prm)]
+    common = [(group, *on_common_questions(target, group)) for group in usable]
+    shared = [(group, own, other) for group, own, other in common if other.rows]
+    affordable = [
+        (group, other)
+        for group, own, other in shared
+        if other.mean(cost) <= SIMILAR_COMPUTE * own.mean(cost)
+    ]
+    if affordable:
+        return max(affordable, key=lambda pair: pair[1].accuracy().value)[0]
+    if shared:
+        return min(shared, key=lambda each: each[2].mean(cost))[0]
+    return min(usable, key=lambda group: group.mean(cost), default=None)
 
 
 def summarize(run: Run) -> dict[str, Any]:

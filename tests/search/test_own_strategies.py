@@ -322,8 +322,8 @@ def test_an_expansion_of_lists_is_padded():
         ({"parent": [0] * 5, "embedding": np.arange(5)}, "5 children do not fit 4 rows"),
         ({"parent": [2, 0]}, "`parent` must ascend"),
         ({"score": [0.5]}, r"`score` has shape \(1,\), expected \(2,\)"),
-        ({"score": [0.5, 1.5]}, r"`score` of a valid child must be in \[0, 1\]"),
-        ({"score": [np.nan, 0.5]}, r"`score` of a valid child must be in \[0, 1\]"),
+        ({"score": [0.5, 1.5]}, r"`score` of child 1 is 1\.5: .* is in \[0, 1\]"),
+        ({"score": [np.nan, 0.5]}, r"`score` of child 0 is nan: .* is in \[0, 1\]"),
         ({"embedding": np.arange(3)}, r"`embedding` has shape \(3,\), expected \(2, ...\)"),
     ],
 )
