@@ -40,10 +40,10 @@ def keep(folder, name):
 
 def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     assert list(frontier_tables(tmp_path, "weak")) == []
-    for name in ("weak-frontier-validation", "weak-frontier-test"):
+    for name in ("weak-unseen-validation", "weak-unseen-test"):
         keep(tmp_path, name)
     tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
-    tokens = tables["frontier-weak-tokens"]
+    tokens = tables["unseen-weak-tokens"]
     assert [float(line["budget, tokens"]) for line in tokens] == [round(b) for b in TOKEN_BUDGETS]
     # Greedy decoding is a point of both.
     assert tokens[0]["accuracy (tokens)"] == tokens[0]["rivals' (tokens)"] == ".250 (100)"
@@ -54,13 +54,13 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     assert numbers(tokens[2]["lead, 95 % interval"])[0] == pytest.approx(own - rival, abs=5e-4)
     assert tokens[-1]["rivals' choice"] == "rule N=16"
     assert numbers(tokens[-1]["lead, 95 % interval"])[0] == pytest.approx(1 / 8)
-    lead, same = tables["frontier-weak-tokens-leads"]
+    lead, same = tables["unseen-weak-tokens-leads"]
     assert (lead["PRM"], lead["controller"]) == ("exact", "cats")
     # There is no pilot here, and so no choice by difficulty.
     assert {**same, "rivals": "all"} == lead
     assert sum(map(int, lead["wins/ties/losses"].split("/"))) == 9
     # In FLOPs greedy decoding is at the first budget, too, and the rule is below CATS.
-    flops = tables["frontier-weak-flops"]
+    flops = tables["unseen-weak-flops"]
     assert flops[0]["budget, MFLOP"] == "1"
     assert flops[0]["rivals' (MFLOP)"] == ".250 (1)"
     assert flops[-1]["accuracy (MFLOP)"] == ".750 (5)"

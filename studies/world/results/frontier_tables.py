@@ -46,32 +46,15 @@ _TOKENS_RUNS = (
     "fifty",
     "moved",
     "trained",
-    "shipped",
 )
 """Kinds of the runs of the comparison in which prices are those of tokens."""
 
 _COMPARISONS = {
-    "frontier": (
-        (("frontier-validation",), ("frontier-test",)),
-        (("frontier-validation-labels-only",), ("frontier-test-labels-only",)),
-    ),
-    "tokens": (
-        tuple(tuple(f"{kind}-{part}" for kind in _TOKENS_RUNS) for part in ("validation", "test")),
-    ),
-    "unseen": (
-        tuple(
-            tuple(f"unseen{kind}-{part}" for kind in ("", "-trained"))
-            for part in ("validation", "test")
-        ),
-    ),
-    "large": (
-        tuple(
-            tuple(f"large{kind}-{part}" for kind in ("", "-pilot", "-shipped", "-trained", "-loop"))
-            for part in ("validation", "test")
-        ),
-    ),
+    "tokens": _TOKENS_RUNS,
+    "unseen": ("unseen", "unseen-trained"),
+    "large": ("large", "large-pilot", "large-shipped", "large-trained", "large-loop"),
 }
-"""Name of the tables -> for each set of PRMs, the runs on validation and on test questions."""
+"""Name of the tables -> kinds of runs, each on validation and on test questions."""
 
 
 def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
@@ -79,44 +62,34 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
 
     One more table per comparison has every configuration on the test questions.
     """
-    for name, prm_sets in _COMPARISONS.items():
-        searched = [[_searched(rows, policy, parts) for parts in pair] for pair in prm_sets]
-        known = [
-            (first, second)
-            for first, second in searched
-            if first is not None and second is not None
-        ]
-        if known:
-            yield from _compare(f"{name}-{policy}", known)
+    for name, kinds in _COMPARISONS.items():
+        validation, test = (
+            _searched(rows, policy, [f"{kind}-{part}" for kind in kinds])
+            for part in ("validation", "test")
+        )
+        if validation is not None and test is not None:
+            yield from _compare(f"{name}-{policy}", validation, test)
 
 
-def _compare(name: str, known: Sequence[tuple[Searched, Searched]]) -> Iterator[Table]:
-    """The tables of one comparison, from pairs of validation and test runs."""
+def _compare(name: str, validation: Searched, test: Searched) -> Iterator[Table]:
+    """The tables of one comparison."""
     cheapest = {
-        cost: min(group.mean(cost) for first, _ in known for group in first.groups)
-        for cost in ("tokens", "flops")
+        cost: min(group.mean(cost) for group in validation.groups) for cost in ("tokens", "flops")
     }
     for cost in ("tokens", "flops"):
         # In FLOPs, budgets are as far above the cheapest configuration as in tokens.
         budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
         compared = {
-            rivals: {
-                key: comparison
-                for first, second in known
-                for key, comparison in _compared(among(first), among(second), budgets, cost).items()
-            }
+            rivals: _compared(among(validation), among(test), budgets, cost)
             for rivals, among in _RIVALS.items()
-            if rivals == "all" or any(among(first) != first for first, _ in known)
         }
         shown = {key: found for key, found in compared["all"].items() if key[0] not in _MEANS_ONLY}
         yield _by_budget(f"{name}-{cost}", shown, cost)
         yield _leads(f"{name}-{cost}-leads", compared)
-    against: dict[tuple[str, str], Comparison] = {}
-    for validation, test in known:
-        against |= _against_shipped(validation, test)
+    against = _against_shipped(validation, test)
     if against:
         yield _by_budget(f"{name}-shipped", against, "tokens")
-    yield _searched_table(f"{name}-searched", [group for _, test in known for group in test.groups])
+    yield _searched_table(f"{name}-searched", test.groups)
 
 
 def _searched_table(name: str, groups: Sequence[Group]) -> Table:
