@@ -5,10 +5,11 @@
     cats-jax quality PATHS.jsonl
 
 STATES is the folder that `step_states` made from STEPS.jsonl, whose labels are outcomes of paths.
-HEAD is a head that was trained on other questions. TRAINED.jsonl is the file of scores that
-`train_head` writes; they are cross-validated. A row of PATHS.jsonl is a path as one step: its label
-is the outcome, and its scores are aggregated step scores, one for each head. The script also prints
-how often the best path of a question, by each head, is right.
+HEAD is a head that was trained on other questions. TRAINED.jsonl has step scores by the head of its
+name: the cross-validated ones that `train_head` writes, or those of a head for another model. A row
+of PATHS.jsonl is a path as one step: its label is the outcome, and its scores are aggregated step
+scores, one for each head. A path without scores in a file TRAINED.jsonl is left out. The script
+also prints how often the best path of a question, by each head, is right.
 """
 
 from __future__ import annotations
@@ -48,9 +49,13 @@ def scored_by_head(head: pathlib.Path, states: pathlib.Path, file: pathlib.Path)
 
 
 def scored_by_others(trained: pathlib.Path) -> Scored:
-    """Cross-validated scores that `train_head` wrote."""
+    """Scores in a file, of those paths that have them."""
     rows = map(json.loads, trained.read_text(encoding="utf-8").splitlines())
-    return {(row["question"], *row["steps"]): np.array(row["scores"][trained.stem]) for row in rows}
+    return {
+        (row["question"], *row["steps"]): np.array(row["scores"][trained.stem])
+        for row in rows
+        if "scores" in row
+    }
 
 
 def path_rows(
@@ -97,7 +102,12 @@ def main() -> None:
     known = (options.states, options.steps)
     heads = {head.stem: scored_by_head(head, *known) for head in options.heads}
     heads |= {trained.stem: scored_by_others(trained) for trained in options.held_out}
-    rows = path_rows(by_length(options.steps), heads, options.path_score)
+    paths = [
+        path
+        for path in by_length(options.steps)
+        if all(key(path) in scored for scored in heads.values())
+    ]
+    rows = path_rows(paths, heads, options.path_score)
     options.output.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     for name in heads:
         right, of = right_of_best(rows, name)
