@@ -282,18 +282,7 @@ class HuggingFaceGenerator(StepPolicy):
             logits = rows.feed(tokens)
             with self._model.timed():
                 log_probs = logits.double().log_softmax(-1)
-                if p.forced is not None:
-                    token = p.forced[alive, tick]
-                else:
-                    token = sampling.choose_tokens(
-                        log_probs,
-                        row_of,
-                        sampling.uniforms(p.seed[alive], tick),
-                        p.temperature[alive],
-                        p.top_p[alive],
-                        p.top_k[alive],
-                        truncated=p.truncated,
-                    )
+                token = _next_token(log_probs, row_of, p, alive, tick)
                 log_prob[alive] += log_probs[row_of, token]
                 if kind is not None:
                     of_rows = sampling.token_certainties(log_probs, kind)
@@ -314,13 +303,13 @@ class HuggingFaceGenerator(StepPolicy):
                 ending[alive[found.ended]] = found.kind + len(endings)
                 reasons = found.reasons.tolist()
                 sums = log_prob[alive[found.one]].tolist()
-                ruled = rules or itertools.repeat(None)
                 certain: Iterable[tuple[float, ...] | None] = itertools.repeat(None)
                 if kind is not None:
                     certain = map(tuple, certainty[alive[found.one], :tick].tolist())
                 vectors: Iterable[np.ndarray | None] = itertools.repeat(None)
                 if drawn is not None and drawn.vectors:
                     vectors = self._model.hidden[row_of[found.one]].float().cpu().numpy()
+                ruled = rules or itertools.repeat(None)
                 endings += map(_Ending, steps, reasons, sums, ruled, certain, vectors)
                 closed = [i for i, reason in enumerate(reasons) if reason == STEP]
                 if closed:
@@ -337,12 +326,15 @@ class HuggingFaceGenerator(StepPolicy):
             row_of = place[history]
 
         if drawn is not None:
-            if not all(math.isfinite(each.log_prob) for each in endings):
-                raise RunStoppedError(
-                    f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
-                    "load it with dtype float32 or bfloat16, and check its weights"
-                )
+            self._check_finite(endings)
             drawn.add(draws.sample, ending, endings)
+
+    def _check_finite(self, endings: Sequence[_Ending]) -> None:
+        if not all(math.isfinite(each.log_prob) for each in endings):
+            raise RunStoppedError(
+                f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
+                "load it with dtype float32 or bfloat16, and check its weights"
+            )
 
     def _finished(
         self, p: Parameters, alive: Tensor, token: Tensor, num_tokens: int
@@ -424,6 +416,23 @@ class _Endings:
     kind: Tensor
     one: Tensor
     reasons: Tensor
+
+
+def _next_token(
+    log_probs: Tensor, row_of: Tensor, p: Parameters, alive: Tensor, tick: int
+) -> Tensor:
+    """The next token of each sample alive, i64[S]: the forced one, or a draw from its row."""
+    if p.forced is not None:
+        return p.forced[alive, tick]
+    return sampling.choose_tokens(
+        log_probs,
+        row_of,
+        sampling.uniforms(p.seed[alive], tick),
+        p.temperature[alive],
+        p.top_p[alive],
+        p.top_k[alive],
+        truncated=p.truncated,
+    )
 
 
 def _endings(history: Tensor, code: Tensor, done: Tensor) -> _Endings:
