@@ -14,7 +14,7 @@ import os
 import pathlib
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from ..errors import BadInputError, RunStoppedError
 
@@ -81,22 +81,32 @@ def refuse_link(path: pathlib.Path) -> None:
         raise _linked(path)
 
 
-def _open_new(path: pathlib.Path) -> tuple[pathlib.Path, int]:
-    """A new file beside `path` that will replace it, and its descriptor."""
+@contextlib.contextmanager
+def _replacement(path: pathlib.Path, mode: str, encoding: str | None = None) -> Iterator[IO[Any]]:
+    """Open a new file beside `path` that replaces it when the `with` block ends without error.
+
+    Otherwise the new file is deleted: on a full disk its part would take the room that is left.
+    """
     new = path.with_name(path.name + ".new")
     # A killed process, or somebody else, may have left a file there.
     new.unlink(missing_ok=True)
-    return new, open_unlinked(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    descriptor = open_unlinked(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with os.fdopen(descriptor, mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
 def replace(path: pathlib.Path, data: bytes) -> None:
     """Replace a file atomically: readers see the old content or the new one, never a part."""
-    new, descriptor = _open_new(path)
-    with os.fdopen(descriptor, "wb") as file:
+    with _replacement(path, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 def replace_json(path: pathlib.Path, value: Mapping[str, Any], indent: int = 2) -> None:
@@ -124,19 +134,11 @@ def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
     Raises:
         BadInputError: the file can't be written.
     """
-    new = path.with_name(path.name + ".new")
     try:
-        with os.fdopen(_open_new(path)[1], "w", encoding="utf-8") as file:
+        with _replacement(path, "w", "utf-8") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise BadInputError(f"{str(path)!r} can't be written ({error.strerror})") from error
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 def open_to_append(path: pathlib.Path) -> int:

@@ -87,3 +87,22 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path, monkeypatch):
     finally:
         os.close(descriptor)
     assert path.read_bytes() == b"one\ntwo\n"
+
+
+def _write_text(path):
+    with durable.whole_text(path) as file:
+        file.write("new")
+
+
+@pytest.mark.parametrize("write", [lambda path: durable.replace(path, b"new"), _write_text])
+def test_a_file_that_does_not_fit_stays_as_it_was_and_leaves_no_part(tmp_path, monkeypatch, write):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises((OSError, BadInputError), match="No space"):
+        write(path)
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "old"}
