@@ -153,21 +153,21 @@ def run(
         "num_seeds": num_seeds,
         "seed": seed,
     }
-    durable.hold(output).close()
-    results: dict[str, list[Result]] = {}
-    for name in tables or known:
-        for row in known[name]:
-            config = row.configuration(actions=actions, num_iterations=num_iterations)
-            folder = output / name / _folder_name(row.label)
-            questions = load(config.cats.sampling)
-            made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
-            result = _finished(folder, made_of)
-            if result is None:
-                report(f"{name}: {row.label} ...")
-                result = _train_and_play(row.label, config, questions, given, folder)
-                _write(folder, result, made_of)
-            results.setdefault(name, []).append(result)
-            report(f"{name}: {result.line()}")
+    with durable.hold(output):
+        results: dict[str, list[Result]] = {}
+        for name in tables or known:
+            for row in known[name]:
+                config = row.configuration(actions=actions, num_iterations=num_iterations)
+                folder = output / name / _folder_name(row.label)
+                questions = load(config.cats.sampling)
+                made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
+                result = _finished(folder, made_of)
+                if result is None:
+                    report(f"{name}: {row.label} ...")
+                    result = _train_and_play(row.label, config, questions, given, folder)
+                    _write(folder, result, made_of)
+                results.setdefault(name, []).append(result)
+                report(f"{name}: {result.line()}")
     return results
 
 

@@ -78,27 +78,27 @@ def run_stopping(
         )
     ]
     report(f"training {num_seeds} of {options.config!r} ...")
-    durable.hold(output).close()
-    train = jax.jit(jax.vmap(learners.make_stopping(config), in_axes=(None, 0)))
-    states, _ = jax.block_until_ready(train(recorded[0], jax.random.split(keys[2], num_seeds)))
-    paths, summary = [], []
-    for index in range(num_seeds):
-        actor = jax.tree.map(lambda leaf, index=index: leaf[index], states.actor)
-        table = compare(config, actor, recorded[1])
-        info = {**questions.info, "prms": list(questions.prms), "seed": options.seed}
-        stopper = Stopper(
-            actor=jax.device_get(actor),
-            uses_scores=config.uses_scores,
-            path_score=_PATH_SCORE,
-            hidden=config.actor_hidden,
-            prices=config.prices,
-            info={**info, "index": index, "held_out": table},
-        )
-        paths.append(save_stopper(output / f"seed-{index}", stopper))
-        summary.append(table)
-        for row in table:
-            report(_line(f"seed-{index}", row))
-    durable.replace_json(output / "summary.json", {"config": options.config, "seeds": summary})
+    with durable.hold(output):
+        train = jax.jit(jax.vmap(learners.make_stopping(config), in_axes=(None, 0)))
+        states, _ = jax.block_until_ready(train(recorded[0], jax.random.split(keys[2], num_seeds)))
+        paths, summary = [], []
+        for index in range(num_seeds):
+            actor = jax.tree.map(lambda leaf, index=index: leaf[index], states.actor)
+            table = compare(config, actor, recorded[1])
+            info = {**questions.info, "prms": list(questions.prms), "seed": options.seed}
+            stopper = Stopper(
+                actor=jax.device_get(actor),
+                uses_scores=config.uses_scores,
+                path_score=_PATH_SCORE,
+                hidden=config.actor_hidden,
+                prices=config.prices,
+                info={**info, "index": index, "held_out": table},
+            )
+            paths.append(save_stopper(output / f"seed-{index}", stopper))
+            summary.append(table)
+            for row in table:
+                report(_line(f"seed-{index}", row))
+        durable.replace_json(output / "summary.json", {"config": options.config, "seeds": summary})
     return paths
 
 

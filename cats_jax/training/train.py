@@ -104,33 +104,33 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     info = checkpoint.with_questions_of(info, start)
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     report(f"training {seeds} of {named!r} ({info['source']}) ...")
-    durable.hold(output).close()
-    collapses: dict[str, np.ndarray] = {}
-    if rows is None:
-        result = train_seeds(config, questions, keys[1:], report, start=start)
-        title = f"{named}: {seeds}"
-        plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
-        states, collapses["in_training"] = result.learner_state, np.asarray(result.collapsed)
-    else:
-        train = jax.jit(jax.vmap(learners.make_offline(config), in_axes=(0, None)))
-        states, _ = jax.block_until_ready(train(keys[1:], rows))
-        collapses["in_training"] = np.zeros(num_seeds, bool)
-    report("playing the controllers" + (" and their rivals ..." if options.rivals else " ..."))
-    comparison = compare(config, questions, states.actor, keys[0], rivals=options.rivals)
-    collapses["greedy"] = comparison.controllers.top_action > learners.COLLAPSE_SHARE
-    paths = _saved(output, config, states, comparison, collapses, info | {"seed": seed}, report)
-    summary = {
-        "config": named,
-        "seed": seed,
-        "prms": list(questions.prms),
-        "num_candidates": list(comparison.num_candidates),
-        "prices": list(config.prices),
-        "controllers": [_one(comparison.controllers, index) for index in range(num_seeds)],
-        "collapsed": np.any([*collapses.values()], axis=0).tolist(),
-        "rivals": comparison.best_rivals(),
-    }
-    durable.replace_json(output / "summary.json", summary, indent=1)
-    report(f"checkpoints: {', '.join(str(path) for path in paths)}")
+    with durable.hold(output):
+        collapses: dict[str, np.ndarray] = {}
+        if rows is None:
+            result = train_seeds(config, questions, keys[1:], report, start=start)
+            title = f"{named}: {seeds}"
+            plot_learning_curves(jax.device_get(result.curves), output / "curves.png", title)
+            states, collapses["in_training"] = result.learner_state, np.asarray(result.collapsed)
+        else:
+            train = jax.jit(jax.vmap(learners.make_offline(config), in_axes=(0, None)))
+            states, _ = jax.block_until_ready(train(keys[1:], rows))
+            collapses["in_training"] = np.zeros(num_seeds, bool)
+        report("playing the controllers" + (" and their rivals ..." if options.rivals else " ..."))
+        comparison = compare(config, questions, states.actor, keys[0], rivals=options.rivals)
+        collapses["greedy"] = comparison.controllers.top_action > learners.COLLAPSE_SHARE
+        paths = _saved(output, config, states, comparison, collapses, info | {"seed": seed}, report)
+        summary = {
+            "config": named,
+            "seed": seed,
+            "prms": list(questions.prms),
+            "num_candidates": list(comparison.num_candidates),
+            "prices": list(config.prices),
+            "controllers": [_one(comparison.controllers, index) for index in range(num_seeds)],
+            "collapsed": np.any([*collapses.values()], axis=0).tolist(),
+            "rivals": comparison.best_rivals(),
+        }
+        durable.replace_json(output / "summary.json", summary, indent=1)
+        report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.reporting.statistics import mean_of_seeds
+from cats_jax.storage import durable
 from cats_jax.training import ablations
 from cats_jax.training.ablations import Result, run
 from cats_jax.training.questions import simulator_questions
@@ -65,11 +66,13 @@ def test_a_row_is_trained_and_played(study, monkeypatch):
 
 
 @pytest.fixture
-def trained(monkeypatch):
+def trained(study, monkeypatch):
     """Labels of the rows that were trained; a row's result is made from its configuration."""
     labels = []
 
     def train_and_play(label, config, questions, info, folder):
+        with pytest.raises(BadInputError, match="is in use by another process"):
+            durable.hold(study["output"])
         labels.append(label)
         folder.mkdir(parents=True, exist_ok=True)
         figures = np.full((2, 2), sum(config.actor_hidden) / 16)

@@ -12,7 +12,8 @@ import search
 from cats_jax.bank.layout import LoadedBank
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
-from cats_jax.training import questions, rivals
+from cats_jax.storage import durable
+from cats_jax.training import questions, rivals, stopping, train
 from cats_jax.training.ablations import load_ablations
 from cats_jax.training.options import TrainingOptions
 from cats_jax.training.questions import (
@@ -158,6 +159,24 @@ def test_refuses_an_output_in_use(tmp_path):
         run(TrainingOptions(tmp_path / "part"))
     with pytest.raises(BadInputError, match="is a file: choose another output folder"):
         run(TrainingOptions(tmp_path / "summary.json", num_iterations=1))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "config"),
+    [(train, "train_seeds", "cats"), (learners, "make_stopping", "stopping")],
+)
+def test_no_other_process_can_write_to_the_folder_of_a_training(
+    tmp_path, monkeypatch, module, name, config
+):
+    def in_training(*_, **__):
+        with pytest.raises(BadInputError, match="is in use by another process"):
+            durable.hold(tmp_path)
+        raise RuntimeError("in training")
+
+    monkeypatch.setattr(module, name, in_training)
+    monkeypatch.setattr(stopping, "record", lambda *_: None)
+    with pytest.raises(RuntimeError, match="in training"):
+        run(TrainingOptions(tmp_path, config=config, num_iterations=1))
 
 
 @pytest.mark.slow
