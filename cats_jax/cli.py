@@ -5,10 +5,10 @@ Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr names faul
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -26,7 +26,7 @@ from .commands.convert import convert
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.grade import grade
-from .commands.interruption import goes_on, interrupted, interrupted_by_sigterm
+from .commands.interruption import interrupted, interruptible
 from .commands.page import page
 from .commands.quality import quality
 from .commands.report import report
@@ -104,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that lacks a character shows "?": an error would stop a run of hours.
         sys.stdout.reconfigure(errors="replace")
-    sys.exit(run(arguments))
+    code = run(arguments)
+    # Everything is written: Ctrl-C while Python ends needs no traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def _formatted(
@@ -123,7 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"cats-jax {__version__}")
         return 0
     try:
-        with interrupted_by_sigterm() if goes_on(words) else contextlib.nullcontext():
+        with interruptible():
             return tyro.extras.subcommand_cli_from_dict(
                 _COMMANDS,
                 args=_current(words),

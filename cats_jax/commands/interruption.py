@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
 _GO_ON = ("evaluate", "bank", "collect", "rescore", "ablations")
 """Commands that keep finished work and resume; `train` does so with --online."""
+
+_SOON = 0.05
+"""Seconds after which an ignored KeyboardInterrupt is raised again."""
 
 
 def goes_on(words: Sequence[str]) -> bool:
@@ -23,15 +27,22 @@ def interrupted(words: Sequence[str]) -> str:
     command = next(iter(words), "")
     if goes_on(words):
         return "interrupted; what is finished is kept: the same command goes on where it stopped"
+    if command == "train":
+        return (
+            "interrupted; `train` does not go on with a part of a training: begin anew, with "
+            "another --output if this one has checkpoints"
+        )
     return f"interrupted; `{command}` keeps nothing unfinished: the same command begins anew"
 
 
 @contextlib.contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Make SIGTERM end the `with` block by a KeyboardInterrupt, as Ctrl-C does.
 
-    Files that are being written are then closed. Outside the main thread, which alone receives
-    signals, this does nothing.
+    Files that are being written are then closed, and child processes ended. Python ignores an
+    exception in some places, such as a callback of the garbage collector. A KeyboardInterrupt that
+    is ignored there is raised once more. Outside the main thread, which alone receives signals,
+    this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -40,8 +51,21 @@ def interrupted_by_sigterm() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def ignored(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            hook_before(unraisable)
+            return
+        # Raised at once, it would be ignored again: Python still runs what ignores it.
+        main = threading.main_thread().ident
+        assert main is not None
+        timer = threading.Timer(_SOON, signal.pthread_kill, (main, signal.SIGTERM))
+        timer.daemon = True
+        timer.start()
+
+    before, hook_before = signal.signal(signal.SIGTERM, interrupt), sys.unraisablehook
+    sys.unraisablehook = ignored
     try:
         yield
     finally:
+        sys.unraisablehook = hook_before
         signal.signal(signal.SIGTERM, before)

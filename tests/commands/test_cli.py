@@ -24,6 +24,7 @@ from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import RunWarning
 from cats_jax.evaluation.evaluate import prepare
+from cats_jax.grading.math_grader import Grade, MathGrader
 from cats_jax.models import source
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, load_recipe
@@ -648,9 +649,39 @@ def test_an_interrupted_run_says_how_it_goes_on(capsys, recipe, tmp_path, monkey
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_sigterm_ends_a_command_as_ctrl_c_does_so_that_no_part_stays(tmp_path, capsys, monkeypatch):
+    (tmp_path / "rows").write_text('{"prediction": "1", "answer": "1"}\n')
+
+    def grade(*_):
+        assert (tmp_path / "graded.new").exists()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        return Grade(True)
+
+    monkeypatch.setattr(MathGrader, "grade", grade)
+    command = ["grade", "--input", str(tmp_path / "rows"), "--output", str(tmp_path / "graded")]
+    assert cli.run(command) == 1
+    assert "interrupted; `grade` keeps nothing unfinished" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+
+
+def test_an_interrupt_that_python_ignores_is_raised_again():
+    class Finalized:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def work():
+        Finalized()
+        time.sleep(60)  # the interrupt ends it
+
+    with pytest.raises(KeyboardInterrupt), interruption.interruptible():
+        work()
+
+
 def test_what_does_not_go_on_says_so():
     assert "`solve` keeps nothing unfinished" in interruption.interrupted(["solve", "1+1"])
-    assert "begins anew" in interruption.interrupted(["train", "--output", "x"])
+    # A killed training may leave checkpoints, and a folder that has some is refused.
+    assert "another --output" in interruption.interrupted(["train", "--output", "x"])
     assert interruption.goes_on(["train", "--online", "recipe.yaml"])
     for command in ("rescore", "ablations"):  # these keep finished rows
         assert "goes on where it stopped" in interruption.interrupted([command, "x"])
