@@ -7,6 +7,7 @@ import os
 import pathlib
 import pickle
 import sys
+import threading
 
 import prm_families
 import pytest
@@ -289,3 +290,14 @@ def test_the_command_reports(single, tmp_path, capsys):
     assert "in 1 file; lm_head.weight left out, tied to model.embed_tokens.weight" in printed
     assert run(["convert", str(single), str(tmp_path / "out")]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_the_worker_ends_with_its_owner(monkeypatch):
+    ended = threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
+    reads, writes = os.pipe()
+    convert_worker.end_with_owner(reads)
+    assert not ended.wait(0.05)
+    os.close(writes)
+    assert ended.wait(10)
+    os.close(reads)

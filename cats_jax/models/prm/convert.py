@@ -152,25 +152,24 @@ def _run_worker(
     environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
     deadline = time.monotonic() + max_seconds
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
+        with subprocess.Popen(
             list(map(str, command)),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # closed when this process ends, however it ends
             stdout=output,
             stderr=errors,
             env=environment,
-        )
-        try:
-            while process.poll() is None:
-                if time.monotonic() > deadline:
-                    raise BadInputError(
-                        f"{str(source)!r} took more than {max_seconds:.0f} s to convert: check the "
-                        "files, or allow more by --max-seconds"
-                    )
-                time.sleep(_POLL_SECONDS)
-                progress(sum(file.stat().st_size for file in folder.glob("*.safetensors")))
-        finally:
-            process.kill()
-            process.wait()
+        ) as process:
+            try:
+                while process.poll() is None:
+                    if time.monotonic() > deadline:
+                        raise BadInputError(
+                            f"{str(source)!r} took more than {max_seconds:.0f} s to convert: check "
+                            "the files, or allow more by --max-seconds"
+                        )
+                    time.sleep(_POLL_SECONDS)
+                    progress(sum(file.stat().st_size for file in folder.glob("*.safetensors")))
+            finally:
+                process.kill()
         output.seek(0)
         errors.seek(0)
         try:

@@ -7,10 +7,12 @@ object, with the key "error" if it failed. The files are mapped into memory, not
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import pickle
 import re
 import sys
+import threading
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ class Refusal(Exception):
 
 def main() -> None:
     """Converts the files and prints the report."""
+    end_with_owner(0)
     source, folder, *names = sys.argv[1:]
     try:
         report = convert(pathlib.Path(source), pathlib.Path(folder), names)
@@ -44,6 +47,17 @@ def main() -> None:
     except OSError as error:
         report = {"error": error.strerror or type(error).__name__}
     print(json.dumps(report))
+
+
+def end_with_owner(descriptor: int) -> None:
+    """Ends this process when the other end of a pipe is closed, as it is if its owner is killed."""
+
+    def wait() -> None:
+        while os.read(descriptor, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def convert(source: pathlib.Path, folder: pathlib.Path, names: list[str]) -> dict[str, Any]:
