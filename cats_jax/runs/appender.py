@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import os
@@ -9,6 +10,7 @@ import pathlib
 import queue
 import threading
 import time
+from typing import TextIO
 
 from ..storage import durable
 from .rows import Row
@@ -23,12 +25,17 @@ class Appender:
     """A thread that compresses and writes, so that searches do not wait for the disk.
 
     It writes all queued entries together: first the trees, then the rows that point to them. Before
-    that, it waits until the paths that rows share are on the disk.
+    that, it waits until the paths that rows share are on the disk. It closes the folder's lock at
+    its end: if `close` is interrupted, rows that are still queued go to a folder that is locked.
+
+    Attributes:
+        is_complete: whether the run needs no more rows; the shared paths are then removed.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, lock: TextIO) -> None:
         self.seconds = 0.0
-        self._folder = folder
+        self.is_complete = False
+        self._folder, self._lock = folder, lock
         self._queue: queue.SimpleQueue[tuple[Row, bytes | None] | None] = queue.SimpleQueue()
         self._results = durable.open_to_append(folder / RESULTS)
         self._trees = durable.open_to_append(folder / TREES)
@@ -46,8 +53,6 @@ class Appender:
         """Wait until everything is on the disk; raises the error of a write."""
         self._queue.put(None)
         self._thread.join()
-        os.close(self._results)
-        os.close(self._trees)
         self._check()
 
     def _check(self) -> None:
@@ -64,12 +69,18 @@ class Appender:
                 waiting.append(self._queue.get())
             started = time.perf_counter()
             ended = None in waiting
-            try:
-                self._write([entry for entry in waiting if entry is not None])
-            except Exception as error:  # such as a full disk: `add` or `close` raises it
-                self._error = error
-                return
+            if self._error is None:
+                try:
+                    self._write([entry for entry in waiting if entry is not None])
+                except Exception as error:  # such as a full disk: `add` or `close` raises it
+                    self._error = error
             self.seconds += time.perf_counter() - started
+        if self.is_complete and self._error is None:
+            with contextlib.suppress(OSError):
+                (self._folder / PATHS).unlink(missing_ok=True)
+        os.close(self._results)
+        os.close(self._trees)
+        self._lock.close()
 
     def _write(self, entries: list[tuple[Row, bytes | None]]) -> None:
         start = os.fstat(self._trees).st_size

@@ -15,7 +15,6 @@ continued.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -156,14 +155,13 @@ class RunWriter:
 
     def __init__(self, folder: str | pathlib.Path, manifest: Mapping[str, Any]) -> None:
         self.folder = pathlib.Path(folder)
-        self._is_complete = False
         self._lock = durable.hold(self.folder)
         try:
             old = manifests.read(self.folder)
             kept = _complete_rows(self.folder)
             manifests.begin(self.folder, old, manifest, filled=len(kept) > 0)
             self.keys = self._repair(kept)
-            self._appender = Appender(self.folder)
+            self._appender = Appender(self.folder, self._lock)
         except OSError as error:
             self._lock.close()
             raise durable.unwritable(self.folder, error) from error
@@ -191,7 +189,7 @@ class RunWriter:
 
     def complete(self) -> None:
         """Say that all rows are queued; `close` then removes the paths that they share."""
-        self._is_complete = True
+        self._appender.is_complete = True
 
     @property
     def seconds(self) -> float:
@@ -204,13 +202,7 @@ class RunWriter:
         Raises:
             RunStoppedError: something could not be written.
         """
-        try:
-            self._appender.close()
-            if self._is_complete:
-                with contextlib.suppress(OSError):
-                    (self.folder / PATHS).unlink(missing_ok=True)
-        finally:
-            self._lock.close()
+        self._appender.close()
 
     def _repair(self, kept: Sequence[tuple[Row, bytes]]) -> set[str]:
         """Remove incomplete rows and what belongs to no row; returns the keys of the others."""

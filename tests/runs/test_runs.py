@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
 from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, Row, RunWriter, read_run
+from cats_jax.storage import durable
 from cats_jax.storage.manifest import make_manifest
 
 
@@ -207,6 +209,30 @@ def test_a_tree_without_its_row_is_dropped(tmp_path):
     assert len(_keys(tmp_path)) == 2
     _write(tmp_path, [])
     assert (tmp_path / TREES).stat().st_size == size
+
+
+def test_an_interrupted_close_leaves_the_folder_locked_until_its_rows_are_written(
+    tmp_path, monkeypatch
+):
+    written = threading.Event()
+    append = durable.append
+    monkeypatch.setattr(durable, "append", lambda *args: written.wait() and append(*args))
+    writer = RunWriter(tmp_path, _manifest())
+    writer.add(_row(0, _result(0)), _result(0))
+
+    def interrupted(thread):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.close()
+    with pytest.raises(BadInputError, match="in use by another process"):
+        RunWriter(tmp_path, _manifest())
+    written.set()
+    writer.close()
+    with RunWriter(tmp_path, _manifest()) as again:
+        assert len(again.keys) == 1
 
 
 def test_killed_before_the_first_row(tmp_path):
