@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TextIO
 
+from ..errors import RunStoppedError
 from ..storage import durable
 from .rows import Row
 from .stored_trees import json_line
@@ -93,6 +94,22 @@ class Appender:
                 trees += member
             lines += json_line(dataclasses.replace(row, tree=place).as_dict())
         if entries:
+            self._check_place()
             durable.sync(self._folder / PATHS)
         durable.append(self._trees, trees)
         durable.append(self._results, lines)
+
+    def _check_place(self) -> None:
+        """Raise RunStoppedError if the folder has moved: rows would go where nobody looks."""
+        own = os.fstat(self._results)
+        try:
+            found = os.stat(self._folder / RESULTS)
+            # Some network file systems give a file new numbers.
+            is_there = os.path.samestat(found, own) or found.st_size == own.st_size
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise RunStoppedError(
+                f"{str(self._folder)!r} was moved, deleted or replaced during the run: move it "
+                "back, and the same command goes on where it stopped"
+            )

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
@@ -233,6 +233,24 @@ def test_an_interrupted_close_leaves_the_folder_locked_until_its_rows_are_writte
     writer.close()
     with RunWriter(tmp_path, _manifest()) as again:
         assert len(again.keys) == 1
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_whose_folder_was_moved_stops_before_it_writes_rows_that_nobody_finds(
+    tmp_path, replaced
+):
+    writer = RunWriter(tmp_path / "run", _manifest())
+    (tmp_path / "run").rename(tmp_path / "moved")
+    if replaced:
+        _write(tmp_path / "run", range(1))
+    writer.add(_row(0, _result(0)), _result(0))
+    with pytest.raises(
+        RunStoppedError, match=r"/run' was moved, deleted or replaced .* move it back"
+    ):
+        writer.close()
+    assert read_run(tmp_path / "moved").rows == ()
+    _write(tmp_path / "moved", range(1))
+    assert len(_keys(tmp_path / "moved")) == 1
 
 
 def test_killed_before_the_first_row(tmp_path):
