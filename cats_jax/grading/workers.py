@@ -22,6 +22,9 @@ from .worker import MEMORY
 _REQUESTS_PER_WORKER = 5000
 """Requests after which a worker is replaced, which keeps sympy's caches small."""
 
+_MOST_KILLS = 3
+"""Workers that may be killed from outside in one request before it fails."""
+
 _START_SECONDS = 60.0
 _WALL_FACTOR = 6.0
 """Limit of wall time per request, as a multiple of the limit of CPU time. The CPU limit makes
@@ -42,6 +45,10 @@ class _OutOfMemory(WorkerFailure):
     """A request ran out of memory, perhaps because earlier ones had left little."""
 
 
+class _Killed(WorkerFailure):
+    """A worker was killed from outside, by a person or because the machine ran out of memory."""
+
+
 class WorkerPool:
     """Worker processes, started when they are first needed, with the limits of `MathGrader`."""
 
@@ -60,6 +67,7 @@ class WorkerPool:
         """
         idle = self._idle_workers()
         worker = idle.get()
+        kills = 0
         try:
             while True:
                 worker.prepare()
@@ -69,6 +77,11 @@ class WorkerPool:
                 except _OutOfMemory:
                     worker.kill()
                     if fresh:
+                        raise
+                except _Killed:
+                    worker.kill()
+                    kills += 1
+                    if kills == _MOST_KILLS:
                         raise
         except BaseException:
             worker.kill()
@@ -151,8 +164,13 @@ class _Worker:
                 "the comparing process does not start: is math-verify installed "
                 "(pip install 'cats-jax[eval]')?"
             )
-        if code in (1, -signal.SIGKILL):
+        if code == 1:
             return _OutOfMemory(self._memory_message)
+        if code == -signal.SIGKILL:
+            return _Killed(
+                f"the comparing process was killed {_MOST_KILLS} times, which the system does if "
+                "the machine runs out of memory"
+            )
         return WorkerFailure(f"ends the comparing process (code {code})")
 
     @property

@@ -311,6 +311,35 @@ def test_math_verify_missing_is_said(monkeypatch):
         pool.ask({"first": "2x", "second": "x", "tolerance": None})
 
 
+_KILLED = """
+import os, pathlib
+path = pathlib.Path({path!r})
+path.write_text(path.read_text() + "x")
+input()
+if len(path.read_text()) <= {kills}:
+    os.kill(os.getpid(), 9)
+print('{{"equal": true}}', flush=True)
+"""
+
+
+@pytest.mark.parametrize(("kills", "is_graded"), [(2, True), (3, False)])
+def test_a_pair_whose_process_is_killed_from_outside_gets_another_process(
+    tmp_path, monkeypatch, kills, is_graded
+):
+    path = tmp_path / "starts"
+    path.touch()
+    program = _KILLED.format(path=str(path), kills=kills)
+    monkeypatch.setattr("cats_jax.grading.workers._PROGRAM", program)
+    pool = WorkerPool(1, 1.0, 512)
+    if is_graded:
+        assert pool.ask({"first": "2x", "second": "x"}) == {"equal": True}
+    else:
+        with pytest.raises(WorkerFailure, match="process was killed 3 times"):
+            pool.ask({"first": "2x", "second": "x"})
+    pool.close()
+    assert path.read_text() == "xxx"
+
+
 # Anywhere
 
 
