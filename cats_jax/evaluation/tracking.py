@@ -93,8 +93,10 @@ class TensorBoard:
 
         # This thread writes: a separate thread would end with a traceback if it could not write.
         refuse_link(folder / FOLDER)
-        (folder / FOLDER).mkdir(exist_ok=True)
-        self._writer: EventsWriter | None = EventsWriter(str(folder / FOLDER / "events"))
+        self._writer: EventsWriter | None = None
+        with contextlib.suppress(OSError):
+            (folder / FOLDER).mkdir(exist_ok=True)
+            self._writer = EventsWriter(str(folder / FOLDER / "events"))
         self._flushed = time.monotonic()
 
     def scalar(self, name: str, value: float, step: int) -> None:

@@ -67,6 +67,14 @@ def test_a_folder_for_curves_that_is_a_link_is_refused(tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+def test_a_run_goes_on_without_curves_where_they_can_not_be_written(tmp_path):
+    (tmp_path / FOLDER).write_text("a file")
+    board = TensorBoard(tmp_path)
+    board.scalar("accuracy", 1.0, 1)
+    board.close()
+    assert (tmp_path / FOLDER).read_text() == "a file"
+
+
 def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path, monkeypatch):
     path = tmp_path / "lines"
     descriptor = durable.open_to_append(path)
