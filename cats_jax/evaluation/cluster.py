@@ -13,7 +13,9 @@ import logging
 import math
 import os
 import re
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -251,7 +253,7 @@ def _connect(ray: Any, address: str) -> None:
                 "if it asks for a token, set RAY_AUTH_MODE=token here, and RAY_AUTH_TOKEN_PATH if "
                 "the token is not in ~/.ray/auth_token; it must be of this version of Ray"
             )
-        with _quiet_core():
+        with _quiet_core(), _same_sigterm():
             ray.init(**options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -270,6 +272,17 @@ def _quiet_core() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def _same_sigterm() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM: Ray's prints a stack and aborts after 3 seconds."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _identity(cell: Cell) -> tuple[str, int, PrmSpec | None, int]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy
 import pytest
@@ -23,6 +24,7 @@ from cats_jax.commands import interruption
 from cats_jax.compiled_programs import cache_environment
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import RunWarning
+from cats_jax.evaluation import cluster
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.grading.math_grader import Grade, MathGrader
 from cats_jax.models import source
@@ -676,6 +678,17 @@ def test_an_interrupt_that_python_ignores_is_raised_again():
 
     with pytest.raises(KeyboardInterrupt), interruption.interruptible():
         work()
+
+
+def test_a_cluster_of_ray_leaves_sigterm_as_it_was():
+    def init(**options):
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+
+    ray = types.SimpleNamespace(init=init, exceptions=types.SimpleNamespace(RayError=OSError))
+    with interruption.interruptible():
+        before = signal.getsignal(signal.SIGTERM)
+        cluster._connect(ray, cluster.LOCAL)
+        assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_does_not_go_on_says_so():
