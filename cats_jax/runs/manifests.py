@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import BadInputError
 from ..storage import durable
 from ..storage.manifest import MANIFEST, SCHEMA, begin_folder, with_current_names
-from ..storage.reading import read_json, reason
+from ..storage.reading import read_json, reading, reason
 from ..storage.rules import (
     COUNT,
     INTEGER,
@@ -60,13 +60,9 @@ def read(folder: pathlib.Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    try:
+    with reading(repr(str(path)), "copy it anew", "is no manifest of a run"):
         manifest = with_current_names(read_json(path))
         schema, _ = manifest["schema"], manifest["config"]["name"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadInputError(
-            f"{str(path)!r} is no manifest of a run ({reason(error)}): copy it anew"
-        ) from error
     if schema != SCHEMA:
         raise BadInputError(
             f"{str(path)!r} has schema {schema!r:.80}, this version reads {SCHEMA}: use the "

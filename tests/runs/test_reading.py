@@ -17,7 +17,8 @@ from cats_jax.reporting.paper_cells import nothing_found
 from cats_jax.reporting.paper_tables import paper_sheets
 from cats_jax.reporting.run_tables import run_sheets
 from cats_jax.reporting.selection import Selection, select_runs
-from cats_jax.runs.folder import RESULTS
+from cats_jax.runs import manifests
+from cats_jax.runs.folder import RESULTS, read_run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.runs.reading import read_runs
 from cats_jax.storage.manifest import MANIFEST
@@ -89,6 +90,16 @@ def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, cap
     error = capsys.readouterr().err
     assert BROKEN[how] in error
     assert "nothing' is no run folder" in error
+
+
+def test_a_manifest_without_permission_is_not_called_damaged(tmp_path, monkeypatch):
+    def denied(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    write_run(tmp_path, [row()])
+    monkeypatch.setattr(manifests, "read_json", denied)
+    with pytest.raises(BadInputError, match=r"can't be read \(Permission denied\): check the path"):
+        read_run(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +194,10 @@ def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
 def test_a_folder_that_may_only_be_read_is_reported(tmp_path, capsys, monkeypatch):
     folder = _grid(tmp_path / "run").folder
 
-    def refuse(path):
+    def refuse(path, flags):
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
-    monkeypatch.setattr("cats_jax.storage.durable._open_new", refuse)
+    monkeypatch.setattr("cats_jax.storage.durable.open_unlinked", refuse)
     assert cli.run(["report", str(folder)]) == 0
     out = capsys.readouterr().out
     assert f"no figures there: {str(folder)!r} can't be written (Read-only file system)" in out
