@@ -138,7 +138,10 @@ def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
         with _replacement(path, "w", "utf-8") as file:
             yield file
     except OSError as error:
-        raise BadInputError(f"{str(path)!r} can't be written ({error.strerror})") from error
+        raise BadInputError(
+            f"{str(path)!r} can't be written ({error.strerror}): free space, or choose another "
+            "place"
+        ) from error
 
 
 def open_to_append(path: pathlib.Path) -> int:
