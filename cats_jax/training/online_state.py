@@ -26,6 +26,7 @@ import learners
 from ..errors import BadInputError
 from ..storage import durable
 from ..storage.reading import bounded_lines, parse_json, reading
+from ..storage.rules import Rule, check_entries
 
 STATE = "state.npz"
 CURVES = "curves.jsonl"
@@ -124,4 +125,12 @@ def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with reading(repr(str(path)), "restore it, or train anew with another --output"):
-        return [parse_json(line) for line in bounded_lines(path) if line.endswith(b"\n")]
+        lines = [parse_json(line) for line in bounded_lines(path) if line.endswith(b"\n")]
+        for line in lines:
+            check_entries(line, _CURVES)
+        return lines
+
+
+# A training that diverged has numbers that are not finite.
+_NUMBER = Rule("a number", lambda value: type(value) in (int, float))
+_CURVES = {field.name: _NUMBER for field in dataclasses.fields(learners.Curves)}

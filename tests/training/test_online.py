@@ -405,6 +405,13 @@ def test_a_training_goes_on_with_the_same_settings_only(tmp_path, settings, mess
         _train(tmp_path, **settings)
 
 
+@pytest.mark.parametrize("line", ["{}", "[]", "text", '{"accuracy": "high"}'])
+def test_a_damaged_line_of_curves_is_named_before_anything_is_searched(tmp_path, line):
+    (tmp_path / "curves.jsonl").write_text(f"{line}\n")
+    with pytest.raises(BadInputError, match=r"curves\.jsonl' is damaged .*: restore it, or train"):
+        Progress(tmp_path, start=None)
+
+
 def _searches(models, config, count=5):
     texts = [f"question {i}" for i in range(count)]
     found = online_searches.QuestionSet(
