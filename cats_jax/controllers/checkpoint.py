@@ -14,7 +14,8 @@ import logging
 import math
 import pathlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -99,7 +100,8 @@ def save(
     (path / JSON_NAME).unlink(missing_ok=True)
     table = np.asarray(actions.rows, np.float32)
     durable.refuse_link(path / _PARAMS_NAME)
-    ocp.save(str(path / _PARAMS_NAME), {**params, "actions": table}, overwrite=True)
+    arrays = {**params, "actions": table}
+    _to_its_end(ocp.save, str(path / _PARAMS_NAME), arrays, overwrite=True)
     # This file names the folder of the save, which is wrong once a checkpoint is moved.
     (path / _PARAMS_NAME / "commit_success.txt").unlink(missing_ok=True)
     document = {
@@ -147,7 +149,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
         with warnings.catch_warnings():
             # Orbax advises to name the devices for the arrays; there is only one.
             warnings.filterwarnings("ignore", message="Sharding info not provided")
-            tree = ocp.load(str(path / _PARAMS_NAME))
+            tree = _to_its_end(ocp.load, str(path / _PARAMS_NAME))
         params = {
             name: with_new_features(tree[name], len(document["feature_names"]))
             for name in ("actor", "critic")
@@ -171,6 +173,15 @@ def load(path: str | pathlib.Path) -> Checkpoint:
         train_config=train_config,
         info=info,
     )
+
+
+def _to_its_end(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The value of a function of Orbax, which is not interrupted by Ctrl-C.
+
+    An interrupted one leaves threads that wait for ever, so that the process does not end.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments, **options).result()
 
 
 @contextlib.contextmanager
@@ -327,7 +338,7 @@ def _check_features(path: pathlib.Path, document: dict[str, Any]) -> None:
 
 def _check_size(path: pathlib.Path) -> None:
     """Raise ValueError if the arrays are too large: a small file can declare arrays of any size."""
-    shapes = [leaf.shape for leaf in jax.tree.leaves(ocp.metadata(str(path)).metadata)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(_to_its_end(ocp.metadata, str(path)).metadata)]
     if sum(map(math.prod, shapes)) > _MAX_VALUES:
         raise ValueError(f"it has more than {_MAX_VALUES} values")
 

@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import pathlib
+import signal
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +105,23 @@ def test_refuses_an_interrupted_save(saved):
     (saved / "checkpoint.json").unlink()
     with pytest.raises(BadInputError, match="is no checkpoint"):
         checkpoint.load(saved)
+
+
+def test_an_interrupted_save_lets_orbax_end(tmp_path, state, monkeypatch):
+    """Its threads would otherwise keep the process from ending."""
+    ended = []
+
+    def save(*arguments, **options):
+        time.sleep(0.1)  # until the main thread waits
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(0.1)
+        ended.append(True)
+
+    monkeypatch.setattr(checkpoint.ocp, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(tmp_path / "new", state, CONFIG)
+    assert ended == [True]
+    assert not (tmp_path / "new" / "checkpoint.json").exists()
 
 
 def test_refuses_missing_arrays(saved):
