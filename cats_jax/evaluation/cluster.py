@@ -168,7 +168,8 @@ class RayRunner:
         """The value that an actor returned; errors of the actor's code are raised unchanged.
 
         Raises:
-            RunStoppedError: the actor's node or process is lost, and Ray could not start another.
+            RunStoppedError: the actor's node or process is lost, and Ray could not start another,
+                or the actor can't be made on its node.
         """
         errors: Any = self._ray.exceptions
         try:
@@ -176,6 +177,13 @@ class RayRunner:
         except errors.RayTaskError:
             raise
         except errors.RayError as error:
+            lines = str(error).strip().splitlines() or [""]
+            if "creation task" in lines[0]:  # the last line is that of the worker's own error
+                raise RunStoppedError(
+                    f"--ray: a worker can't start ({lines[-1].strip()[:160]}): a node needs the "
+                    "packages and files of this machine; install them there, and give the same "
+                    "command again"
+                ) from error
             said = " ".join(str(error).split())[:160]
             raise RunStoppedError(
                 f"--ray: a worker is lost ({type(error).__name__}: {said}): look after its node, "

@@ -1,6 +1,12 @@
 """Which worker gets which batch: its own first, then nobody's, and others' only in the end."""
 
+import types
+
+import pytest
+
+from cats_jax.errors import RunStoppedError
 from cats_jax.evaluation.batch_queue import Batch, BatchQueue
+from cats_jax.evaluation.cluster import RayRunner
 from cats_jax.protocols import Question
 
 
@@ -76,3 +82,31 @@ def test_a_helper_keeps_the_paths_that_it_sampled():
     assert queue.take(1, helping=True) is other
     assert queue.take(1, helping=False) is None
     assert queue.take(1, helping=True) is mixed
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            "The actor died because of an error raised in its creation task, ray::_Worker()\n"
+            "  File 'x.py', line 1\nModuleNotFoundError: No module named 'mine'\n",
+            r"worker can't start \(ModuleNotFoundError: No module named 'mine'\): a node needs the",
+        ),
+        ("The actor died unexpectedly.\n\tpid: 7", r"is lost \(Died: The actor died unexpectedly"),
+    ],
+)
+def test_why_a_worker_does_not_answer(said, message):
+    class Died(Exception):
+        pass
+
+    class TaskError(Died):
+        pass
+
+    def get(sent):
+        raise Died(said)
+
+    runner = RayRunner.__new__(RayRunner)
+    errors = types.SimpleNamespace(RayError=Died, RayTaskError=TaskError)
+    runner._ray = types.SimpleNamespace(get=get, exceptions=errors)
+    with pytest.raises(RunStoppedError, match=message):
+        runner._get(None)
