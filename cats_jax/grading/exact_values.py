@@ -86,6 +86,10 @@ def same_value(one: Any, two: Any) -> bool:
         raise failure
     if whole and any(_differ_truly(one, two, at, real=real) for at in _points(symbols, set())):
         return False
+    # Floors and ceilings jump where other points never are.
+    jumps = one.has(sympy.floor, sympy.ceiling) or two.has(sympy.floor, sympy.ceiling)
+    if jumps and any(_differ_truly(one, two, at, real=real) for at in _whole_points(symbols)):
+        return False
     if not proven:
         raise UnknownError("no point at which both have a value")
     return True
@@ -153,9 +157,16 @@ def _points(symbols: set[Any], whole: set[Any]) -> Iterator[Point]:
             if symbol in whole:
                 value = Fraction(_WHOLE[(number + drawn) % len(_WHOLE)])
             else:
-                value = _coordinate(number, drawn)
+                value = _coordinate(number % _POINTS, drawn)
             point[symbol] = value
         yield point
+
+
+def _whole_points(symbols: set[Any]) -> Iterator[Point]:
+    """Points whose coordinates are integers from 1 to 60, and often multiples of each other."""
+    ordered = sorted(symbols, key=str)
+    for number in range(1, 61):
+        yield {symbol: Fraction(number * 7**place % 61) for place, symbol in enumerate(ordered)}
 
 
 def _coordinate(number: int, drawn: int) -> Fraction:
@@ -348,14 +359,17 @@ class Evaluation:
 
     def floor(self, formula: Any) -> Number:
         """The largest integer that is not above the formula."""
-        value = self.value(formula)
-        if not numbers.is_real(value):
-            raise UnknownError("a floor of a number that is not real")
-        return numbers.floor(value)
+        return numbers.floor(self._real(formula))
 
     def ceiling(self, formula: Any) -> Number:
         """The smallest integer that is not below the formula."""
-        return -numbers.floor(_negative(self.value(formula)))
+        return -numbers.floor(_negative(self._real(formula)))
+
+    def _real(self, formula: Any) -> Number:
+        value = self.value(formula)
+        if not numbers.is_real(value):
+            raise UndefinedError("a floor or a ceiling of a number that is not real")
+        return value
 
     def factorial(self, formula: Any) -> Number:
         """A factorial of an integer from 0."""
@@ -381,6 +395,8 @@ class Evaluation:
             raise UnknownError("limits that are not integers")
         if start.denominator * end.denominator != 1 or end - start >= _MAX_TERMS:
             raise UnknownError("a sum of too many terms")
+        if self._point and end < start - 1:
+            raise UndefinedError("a sum that ends before it starts")
         values = []
         for index in range(int(start), int(end) + 1):
             inner = Evaluation({**self._point, variable: Fraction(index)}, self._shift)
