@@ -13,7 +13,10 @@ MAX_BARE_CHARS = 2000
 
 _IS = r"(?:is|are|was|equals?|becomes|(?:will|would|must|should) be)\b|:|="
 # A remark about the answer follows, not the answer itself.
-_REMARK = r"(?![\s*_:]*(?:correct|incorrect|wrong|right|clear|obvious|reasonable|below|above)\b)"
+_REMARK = (
+    r"(?![\s*_:]*(?:correct|incorrect|wrong|right|clear|obvious|reasonable|below|above|also|valid|"
+    r"unique|consistent|verified|confirmed)\b)"
+)
 _ANSWERS = rf"answers?[*_]*\s*(?:(?:to|of|for)\s[^.:\n]{{1,60}}?\s)?(?:{_IS}){_REMARK}"
 _FINAL = re.compile(rf"\bfinal\s+{_ANSWERS}", re.IGNORECASE)
 _ANSWER = re.compile(rf"\b{_ANSWERS}", re.IGNORECASE)
@@ -38,8 +41,15 @@ _REASON = re.compile(
     r"altogether|as well|and\s+(?:the|so|it|its|we|this|that|these|hence|therefore|thus|not))\b"
     r"|\s+(?:[—–]|--?(?=\s+[a-zA-Z]{2}))\s.*"
     r"|\s+\((?=[a-zA-Z]{2,}[\s,])"
+    r"|(?<=\d)\s+\((?=[a-zA-Z]{4,}\))"
 )
 _OPENING, _CLOSING = "([{", ")]}"
+# Tokens that some tokenizers leave at the end of a text.
+_ENDS_OF_TEXT = re.compile(
+    r"(?:\s|<\|(?:im_end|endoftext|eot_id|end_of_text|end)\|>|</s>|<end_of_turn>|<eos>"
+    r"|<｜end▁of▁sentence｜>)*\Z"
+)
+_LONGEST_END = 200
 
 _HASHES = re.compile(r"(?:^|(?<=\s))####(?!#)[ \t]*(\S[^\n]{0,200})$", re.MULTILINE)
 # The same mark begins a heading in Markdown, so words may follow a number only as its unit.
@@ -66,23 +76,27 @@ def final_answer(text: str) -> str | None:
     Closed boxes take precedence over the last "final answer is ...", which takes precedence over
     the last line of the form `#### 42`. Thinking between tags is ignored.
     """
-    return _final(without_thinking([text]))
+    return _final(_outside(text))
 
 
 def given_answer(text: str) -> str | None:
     """The answer of a text that is a whole solution or a bare answer, or None.
 
     The first of these that exists: the result of `final_answer`; the last "answer is ..."; the text
-    itself, if it is one line of at most `MAX_BARE_CHARS` characters; the last line, if it is a
-    number or a formula without words.
+    itself, if it is one line of at most `MAX_BARE_CHARS` characters; the last line or displayed
+    formula, if it is a number or a formula without words.
     """
-    text = without_thinking([text])
+    text = _outside(text)
     found = _final(text) or _announced(text, _ANSWER)
     if found is not None:
         return found
     bare = text.strip()
     if "\n" not in bare:
         return bare if bare and len(bare) <= MAX_BARE_CHARS else None
+    for opening, closing in ((r"\[", r"\]"), ("$$", "$$")):
+        if bare.endswith(closing):
+            start = bare.rfind(opening, 0, -2)
+            return _value(" ".join(bare[start + 2 : -2].split())) if start >= 0 else None
     return _value(bare[bare.rfind("\n") + 1 :])
 
 
@@ -93,6 +107,13 @@ def hash_answer(text: str) -> str | None:
     if value is None or _NUMBERING.fullmatch(value):
         return None
     return value if any(c.isnumeric() or c in "\\∞π" for c in value) else None
+
+
+def _outside(text: str) -> str:
+    """The text without thinking and without tokens at its end."""
+    text = without_thinking([text]).rstrip()
+    end = _ENDS_OF_TEXT.search(text, len(text) - _LONGEST_END)
+    return text[: end.start()] if end else text
 
 
 def _final(text: str) -> str | None:
