@@ -990,7 +990,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("votes compare every two answers", "cats_jax/grading/math_grader.py:MathGrader._decide",
         "_APART * size", "1e+300 * size", "tests/grading/test_grading.py -k far_fewer"),
     Mutant("a data set's tolerance is forgotten", "cats_jax/grading/graders.py:grade_answer",
-        "grader.compare(answer, gold, tolerance)", "grader.compare(answer, gold)",
+        "grader.grade_answer(answer, gold, tolerance)", "grader.grade_answer(answer, gold)",
         "tests/evaluation/test_evaluate.py -k tolerance_is_kept"),
     Mutant("a node without a valid child gives up",
         "search/cats/search.py:_make_plan.plan", "jnp.where(is_open, chosen.num_extra, 0)",

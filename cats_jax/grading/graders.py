@@ -49,7 +49,7 @@ def grade_answer(
     if answer is None:
         return Grade(False)
     if isinstance(grader, MathGrader):
-        return grader.compare(answer, gold, tolerance)
+        return grader.grade_answer(answer, gold, tolerance)
     return Grade(grader.equivalent(answer, gold))
 
 

@@ -32,8 +32,11 @@ _MEMORY = 1 << 14
 _APART = 1e-9
 """Relative difference of values above which two expressions are certainly not equal."""
 
-# The answer x = 5 alone, not y = 5, which is another line or plane.
-_COORDINATE = re.compile(r"[\s$*\\(\[]*([xyz])\s*=(?=[^=xyz]*$)")
+# The answer x = 5 alone, not y = 5, which is another line or plane; and x < 5 alone.
+_COORDINATE = re.compile(
+    r"[\s$*\\(\[]*([xyz])\s*(?:[<>=]|\\(?:leqslant|geqslant|leq?|geq?|lt|gt)(?![a-zA-Z]))"
+    r"(?=[^=xyz]*$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,10 @@ class MathGrader:
                 allows one.
         """
         answer, gold = given_answer(prediction), final_answer(gold) or gold
-        if answer is None:
-            return Grade(False)
+        return Grade(False) if answer is None else self.grade_answer(answer, gold, tolerance)
+
+    def grade_answer(self, answer: str, gold: str, tolerance: float | None = None) -> Grade:
+        """Grade a bare answer against a bare gold answer, as `grade`."""
         names = {match[1] for match in map(_COORDINATE.match, (answer, gold)) if match}
         # Not in `compare`: 5 equals both x = 5 and y = 5, and a vote needs an equivalence relation.
         return Grade(False) if len(names) > 1 else self.compare(answer, gold, tolerance)
