@@ -50,12 +50,12 @@ _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREE = r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b)"
 _DEGREES = re.compile(rf"{_DEGREE}(?:\s*[CF]$)?")
 _ORDINAL = re.compile(
-    rf"(?<!\d)(\d+)\s*\^\s*\{{?\s*(?:{TEXT_COMMAND}\s*\{{)?\s*(st|nd|rd|th)\s*\}}*$"
+    rf"(?<!\d)(\d+)(?: ?\^ ?\{{? ?(?:{TEXT_COMMAND} ?\{{)? ?)?(st|nd|rd|th) ?\}}*$"
 )
 # An angle in degrees inside of a formula is a number: \sin 30^\circ is not \sin 30.
 _WAVES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _ANGLE = re.compile(rf"(?<![\d.])(\d+(?:\.\d+)?)\s*{_DEGREE}")
-_CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\bUSD\b|\\(?:pounds|euro)\b")
+_CURRENCY = re.compile(r"(?:\bUS ?)?\\?\$|[€£¥₹¢]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
 # Names and powers of plain text, such as `2pi` and `x**2`.
 _FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|csc|ln|exp|gcd|lcm"
@@ -73,14 +73,20 @@ _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
 # "5 or more" is a range, not a list.
 _AND_OR = re.compile(
-    rf",?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b(?! (?:more|less|fewer)\b))\s*"
+    rf"(,?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b(?! (?:more|less|fewer)\b)"
+    r"|\\(?:land|wedge|lor|vee)(?![a-zA-Z]))\s*)"
 )
-# 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}
+_OR = re.compile(r"\bor\b|\\(?:lor|vee)")
+_SIGN_OF_ORDER = r"(?:[<>]|\\(?:leqslant|geqslant|leq|geq|le|ge|lt|gt)(?![a-zA-Z]))"
+_INEQUALITY = re.compile(_SIGN_OF_ORDER)
+_RELATION = re.compile(rf"=|{_SIGN_OF_ORDER}")
+# 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}; k\pi (k \in \mathbb{Z})
 _QUALIFICATION = re.compile(
     rf"(?<=\S)(?:,? ?{TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"
     r"(?:for|where|with) (?:any|all|every|each|some)\b"
     rf"|(?:for|where|with) ?\}}? ?\$?[a-zA-Z]\$? ?(?:{TEXT_COMMAND} ?\{{ ?)?(?:is )?(?:an?|any) "
     r"|(?:(?<=,)|(?<=, )|(?:for|where|with) ?\}? ?)\$?[a-zA-Z] ?\\in ?\\mathbb ?\{?[A-Z]).*$"
+    r"|(?<=\S) ?\([a-zA-Z] ?\\in ?\\mathbb ?\{?[A-Z]\}?\)$"
 )
 _CONDITION = re.compile(r"[<>=]|\\(?:le|ge|leq|geq|lt|gt|ne|neq)(?![a-zA-Z])")
 _TEXT = re.compile(rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}")
@@ -93,12 +99,17 @@ _BASE_IN_WORDS = re.compile(
     rf"|(?<=[\dA-F)])\s*\(?(?:{TEXT_COMMAND}\s*\{{)?\s*(?:in\s+)?\bbase\s*\}}?\s*"
     rf"(\d+|{'|'.join(_BASES)})\s*\}}?\)?$"
 )
-_LEFT_SIDE = r"(?:\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\([\w, ]*\))?)?\s*"
+_ARGUMENT = r"(?:\((?:-?[\w, ]*|-?\\frac\{\d+\}\{\d+\})\)|(?<=P)\([^()]*\)|(?<=\\Pr)\([^()]*\))"
+_LEFT_SIDE = rf"(?:\\?[a-zA-Z]+'*(?:_(?:\{{[^{{}}]*\}}|\w))?{_ARGUMENT}?)?\s*"
 _ASSIGNMENT = re.compile(
     rf"(?:{_LEFT_SIDE}=(?!=)|(?!(?:\\pi|e)(?![a-zA-Z])){_LEFT_SIDE}\\approx(?![a-zA-Z]))\s*(?=[^=]+$)"
 )
 # (x,y)=(1,2)
-_POINT = re.compile(r"\(([a-zA-Z](?:,[a-zA-Z])+)\)=(?=\(.*\)$)")
+_GREEK = r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|phi|omega)(?![a-zA-Z])"
+_POINT = re.compile(
+    rf"\(((?:[a-zA-Z]|{_GREEK})(?:,(?:[a-zA-Z]|{_GREEK}))+)\)"
+    r"(?:=(?=\(.*\)$)|\\in(?=\\\{.*\}$))"
+)
 _SET_BUILDER = re.compile(r"\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid ?|[|:])([^|:,;{}]*)\\\}")
 _MEANINGS = {
     r"\mathbb{R}": r"(-\infty,\infty)", "all real numbers": r"(-\infty,\infty)",
@@ -107,16 +118,26 @@ _MEANINGS = {
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
 _CHOICE = re.compile(r"(?:(?:[oO]ption|[cC]hoice) ?)?[(\[]?([A-Z])[)\]]?")
 _DIGITS = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-# SAS, RHS, HT, IV; other capitals are products, such as AB.
-_CAPITALS = re.compile(r"[SAHLRT]{2,3}|[IVX]{2,4}")
+# SAS, HT, IV, and orders such as BCA; two other capitals are a product, such as AB.
+_CAPITALS = re.compile(r"[SAHLRT]{2}|[IVX]{2}|[A-Z]{3,}")
 _TIME = re.compile(r"\d{1,2}(?::[0-5]\d)(?:[ap]m)?|\d{1,2}[ap]m")
 _EARLY = re.compile(r"^0(?=\d:[0-5]\d)")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
+# An argument of a command and a side of an inequality hold no list.
+_ONE_NUMBER = re.compile(
+    rf"(?:[a-zA-Z}}\]^]\{{|{_SIGN_OF_ORDER}) ?-?\d{{1,3}}(?:,\d{{3}})+(?!,?\d|{_SIGN_OF_ORDER})"
+    rf"|(?:^|;|\\land|\\lor)-?\d{{1,3}}(?:,\d{{3}})+(?={_SIGN_OF_ORDER})"
+)
 _ANY_SPACE = re.compile(r",\s+")
 _LIST_SPACE = re.compile(r"(?<=\d),\s+(?=\d{3}(?!\d))")
 _INNER_SPACE = re.compile(r"(?<![a-zA-Z0-9])\s+|\s+(?![a-zA-Z0-9])")
 _COMMAND_SPACE = re.compile(r"(\\[a-zA-Z]+) (?=\d)|(?<=\d) (?=[a-zA-Z])")
-_LETTERS = re.compile(r"\\[a-zA-Z]+|[^a-zA-Z]+")
+_NO_VARIABLE = re.compile(rf"(?!{_GREEK})\\[a-zA-Z]+|(?<![a-zA-Z])i(?![a-zA-Z])")
+_LETTER = re.compile("[a-zA-Z]")
+# 9+9=18; neither 0=0 nor 3=5
+_CALCULATION = re.compile(
+    r"(?=\\|.+[-+*/\\!^])(?:[-+*/^!(){}\d.,]|\\(?:times|cdot|div|frac|sqrt|binom)(?![a-zA-Z]) ?)+"
+)
 _WORD = re.compile(r"[a-zA-Z][a-zA-Z' \-]{3,}")
 # Shorter words are products of variables, except for these.
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
@@ -147,6 +168,16 @@ def is_word(text: str) -> bool:
     return bool(_WORD.fullmatch(text) or _CAPITALS.fullmatch(text) or text.lower() in _SHORT_WORDS)
 
 
+def has_variable(text: str) -> bool:
+    """Whether a canonical text has a letter that stands for a number, other than i."""
+    return _LETTER.search(_NO_VARIABLE.sub(" ", text)) is not None
+
+
+def ungrouped(text: str) -> str:
+    """A canonical text without thousands separators: 1,200x as 1200x."""
+    return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+
+
 def is_time(text: str) -> bool:
     """Whether a canonical text may be a time, such as 3:45, 3:45pm or 3pm."""
     return _TIME.fullmatch(text) is not None
@@ -165,7 +196,7 @@ def _one_round(text: str) -> str:
     text = _EARLY.sub("", _HALF_OF_DAY.sub(lambda match: f" {match[1].lower()}m", text))
     text = _BASE_IN_WORDS.sub(_base, text)
     text = _without_qualification(text)
-    text = _AND_OR.sub(";", text)
+    text = _connected(text)
     if _WAVES.search(text):
         text = _ANGLE.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _ORDINAL.sub(_without_ending, _DEGREES.sub(" ", text))
@@ -186,6 +217,7 @@ def _one_round(text: str) -> str:
     text = _SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
     text = (_ANY_SPACE if _THOUSANDS.search(text) else _LIST_SPACE).sub(";", text)
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
+    text = _ONE_NUMBER.sub(lambda match: match[0].replace(",", ""), text)
     if (builder := _SET_BUILDER.fullmatch(text)) and _CONDITION.search(builder[2]):
         text = builder[2]
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
@@ -240,7 +272,7 @@ def _unwrapped(text: str) -> str:
             inside = text[len(opening) : -len(closing)]
             if len(text) >= len(opening) + len(closing) and opening not in inside:
                 return inside.strip()
-    match = re.match(r"\\(?:boxed|fbox)\s*\{", text)
+    match = re.match(r"\\(?:boxed|fbox|underline)\s*\{", text)
     if match and text.endswith("}") and _closes_at_end(text, match.end()):
         return text[match.end() : -1].strip()
     match = re.match(rf"{TEXT_COMMAND}\s*\{{", text)
@@ -270,7 +302,23 @@ def _without_qualification(text: str) -> str:
     if match is None or _CONDITION.search(match[0]):
         return text
     head = text[: match.start()]
-    return head if all(head.count(a) == head.count(b) for a, b in ("()", "[]", "{}")) else text
+    return head if _is_balanced(head) else text
+
+
+def _is_balanced(text: str) -> bool:
+    return all(text.count(a) == text.count(b) for a, b in ("()", "[]", "{}"))
+
+
+def _connected(text: str) -> str:
+    r"""With `;` for "and" and "or", but `\land` and `\lor` where an inequality is beside them."""
+    pieces = _AND_OR.split(text)
+    for place in range(1, len(pieces), 2):
+        beside = pieces[place - 1], pieces[place + 1]
+        if all(map(_RELATION.search, beside)) and any(map(_INEQUALITY.search, beside)):
+            pieces[place] = r" \lor " if _OR.search(pieces[place]) else r" \land "
+        elif not pieces[place].lstrip(", ").startswith((r"\l", r"\w", r"\v")):
+            pieces[place] = ";"
+    return "".join(pieces)
 
 
 def _without_ending(match: re.Match[str]) -> str:
@@ -291,14 +339,17 @@ def _braced_fraction(match: re.Match[str]) -> str:
 
 
 def _without_assignment(text: str) -> str:
-    """`x = 5` is 5, and so are `f(1) = 5` and `a_1 = 5`; `y = 2x` stays an equation."""
+    """`x = 5` is 5, and so are `f(1) = 5`, `a_1 = 5` and `2 + 3 = 5`; `y = 2x` stays as it is."""
     if match := _POINT.match(text):
-        names = match[1].split(",")
+        names = [name.removeprefix("\\") for name in match[1].split(",")]
         # A point lists its coordinates in the order of their names.
-        return text[match.end() :] if names == sorted(set(names)) else text
+        return text.replace(match[0], "") if names == sorted(set(names)) else text
+    *steps, value = text.split("=")
+    if steps and not has_variable(value):
+        while steps and _CALCULATION.fullmatch(steps[-1]) and _is_balanced(steps[-1]):
+            steps.pop()
+        text = "=".join([*steps, value])
     match = _ASSIGNMENT.match(text)
-    if match is None:
+    if match is None or has_variable(text[match.end() :]):
         return text
-    value = text[match.end() :]
-    variables = [part for part in _LETTERS.sub(" ", value).split() if part != "i"]
-    return text if variables else value
+    return text[match.end() :]

@@ -28,11 +28,11 @@ from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
-from .canonical import is_time, is_word
+from .canonical import has_variable, is_time, is_word, ungrouped
 from .exact_numbers import UndecidedError, UnprovenError
 from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
 from .formula_text import readable
-from .inequalities import intervals
+from .inequalities import alternatives, common, intervals
 from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .power_products import is_zero_sum
 from .structure import Structure, structure
@@ -54,6 +54,7 @@ _APART = 1e-9
 
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])")
 _SET = re.compile(rf"{_RELATION.pattern}|=|(?<!sqrt)\[|\\(?:infty|cup|cap|in|setminus)(?![a-zA-Z])")
+_OPERATION = re.compile(r"\\(?:cup|setminus)(?![a-zA-Z])")
 _MAX_RATIO = 6
 _INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
 _EQUATION = re.compile(r"([^=<>]+)=([^=<>]+)")
@@ -85,39 +86,74 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
     Raises:
         UndecidedError: the limits on size don't allow a decision.
     """
-    one, two = structure(first), structure(second)
+    (first, one), (second, two) = _statement(first), _statement(second)
     if {one.kind, two.kind} == {"one", "list"}:
         # 100,200 is a number unless the other answer is a list.
         one, two = structure(first, separators=False), structure(second, separators=False)
-        one, two = _union(one), _union(two)
+        if one.kind != two.kind:
+            one, two = structure(ungrouped(first)), structure(ungrouped(second))
     if one.kind == two.kind == "one":
         return _compare_one(one.items[0], two.items[0], tolerance)
     if one.kind != two.kind:
-        # 1 <= x <= 2 is the interval [1,2].
-        relations = [bool(_RELATION.search(text)) for text in (first, second)]
-        if "one" in (one.kind, two.kind) and any(relations) and "list" not in (one.kind, two.kind):
+        # 1 <= x <= 2 is the interval [1,2], and so is [1,2)\cup[2,2].
+        sets = [bool(_RELATION.search(text) or _OPERATION.search(text)) for text in (first, second)]
+        kinds = {one.kind, two.kind}
+        if "one" in kinds and any(sets) and kinds.isdisjoint(("list", "and", "or")):
             return _compare_one(first, second, None)
         return Comparison(False)
     if len(one.items) != len(two.items):
         return Comparison(False)
     if one.kind == "ratio":
         return Comparison(_same_ratio(one.items, two.items))
-    if one.kind == "list":
+    if one.kind in ("list", "and", "or"):
         return Comparison(_same_in_any_order(list(one.items), list(two.items), tolerance))
     return Comparison(
         all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True))
     )
 
 
-def _union(found: Structure) -> Structure:
-    r"""The list `x<-1`, `x>2` as one union; a list whose intervals overlap may mean another set."""
-    texts = intervals(found)
-    sets = [parse(text) for text in texts]
-    disjoint = all(
-        isinstance(one, sympy.Set) and isinstance(two, sympy.Set) and one.intersect(two).is_empty
-        for one, two in itertools.combinations(sets, 2)
-    )
-    return Structure("one", (r"\cup".join(texts),)) if texts and disjoint else found
+def _statement(text: str) -> tuple[str, Structure]:
+    r"""A text with its structure; inequalities of one variable as the set of its values.
+
+    `x<-1\lor x>2` is a union, and `x>1\land x<3` is `(1,3)`. `x<-1\land x>2` stays a statement,
+    because some authors mean the union by it. A comma between disjoint intervals is "or", and "and"
+    between two that hold all numbers together; otherwise its meaning is open.
+    """
+    found, groups = structure(text), alternatives(text)
+    if found.kind == "one" and not groups:
+        alone = "".join(intervals(found.items))
+        return (text, found) if not alone or has_variable(alone) else (alone, structure(alone))
+    items = [item for group in groups for item in group] if groups else list(found.items)
+    texts = intervals(items) if groups or found.kind == "list" else []
+    if texts and groups:
+        rest = iter(texts)
+        parts = [[next(rest) for _ in group] for group in groups]
+        sets = [part[0] if len(part) == 1 else common(part) for part in parts]
+        if all(one and not _is_empty(one) for one in sets):
+            text = r"\cup".join(filter(None, sets))
+            return text, structure(text)
+    if texts and not groups:
+        pairs = list(itertools.combinations(map(parse, texts), 2))
+        if all(_is_set(one) and _is_set(two) for one, two in pairs):
+            if all(one.intersect(two).is_empty for one, two in pairs):
+                text = r"\cup".join(texts)
+            elif len(pairs) == 1 and sympy.Union(*pairs[0]) == sympy.S.Reals:
+                text = common(texts) or text
+            return text, structure(text)
+    if len(groups) > 1:
+        return text, Structure("or", tuple(r"\land ".join(group) for group in groups))
+    if groups:
+        return text, Structure("and" if texts else "list", tuple(groups[0]))
+    return text, found
+
+
+def _is_set(parsed: Any) -> bool:
+    return isinstance(parsed, sympy.Set)
+
+
+def _is_empty(text: str) -> bool:
+    parsed = parse(text)
+    return not _is_set(parsed) or parsed.is_empty is True
 
 
 def _same(first: str, second: str, tolerance: float | None) -> bool:

@@ -14,6 +14,7 @@ _UNREAD = re.compile(
     r"|(?<![_\d.a-zA-Z])[\d.]+_"  # 10.1_2, 101_b
     r"|!!"
     r"|[a-zA-Z)]'"  # f'(x)
+    r"|\\(?:land|lor|wedge|vee)(?![a-zA-Z])"
 )
 _MIXED = re.compile(r"(?<![\w.})\\!^])(\d+)(?: (\d+)/(\d+)(?![\w.])|\\frac\{(\d+)\}\{(\d+)\})")
 _FACTOR = re.compile(r"(?<![\w.})\\!^])(\d+(?:\.\d+)?)(?=\()")

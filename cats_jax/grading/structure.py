@@ -10,13 +10,15 @@ from .plain_numbers import plain_number
 
 _OPENING, _CLOSING = "([{", ")]}"
 
+_NESTED = r"\{\emptyset\}"
 _SIGN = re.compile(r"\\(?:pm|mp)")
 _MOST_SIGNS = 6
 _NAMED = re.compile(r"(\\?[a-zA-Z]+)=([^=]+)")
 
-Kind = Literal["one", "list", "ratio", "()", "[]", "(]", "[)"]
+Kind = Literal["one", "list", "ratio", "()", "[]", "(]", "[)", "or", "and"]
 """Structure of an answer: one answer ("one"), several in any order ("list"), three or more numbers
-whose ratio counts ("ratio"), or a tuple or an interval with these brackets."""
+whose ratio counts ("ratio"), a tuple or an interval with these brackets, or inequalities between
+"or" or "and" that `comparison` can't write as one set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def structure(text: str, *, separators: bool = True) -> Structure:
         return _point(items) or _list(items)
     if len(items := _between(text, ":")) > 2 and all(items):
         return Structure("ratio", tuple(items))
-    if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
+    if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1) and text != _NESTED:
         inside = _split(text[2:-2], separators=separators)
         return _point(inside) or _list(inside)
     if text.startswith("{") and text.endswith("}") and _encloses(text, 0):
@@ -58,6 +60,8 @@ def structure(text: str, *, separators: bool = True) -> Structure:
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 0):
         inside = _split(text[1:-1], separators=separators)
         if len(inside) > 1:
+            if text[0] + text[-1] == "()" and _SIGN.search(text):
+                return _list([text])  # (\pm1,2)
             brackets: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
             return Structure(brackets[text[0] + text[-1]], tuple(inside))
         if text[0] == "(" and text[-1] == ")" and inside[0]:
@@ -76,6 +80,8 @@ def depth(text: str) -> int:
 
 def _list(items: list[str]) -> Structure:
     found = tuple(one.removeprefix("+") for item in items for one in _values(item) if one)
+    if len(found) == 1 and found[0].startswith("("):
+        return structure(found[0])  # {(1,2)}
     return Structure("list" if len(found) != 1 else "one", found)
 
 
@@ -96,7 +102,8 @@ def _point(items: list[str]) -> Structure | None:
     found = {match[1]: match[2] for item in items if (match := _NAMED.fullmatch(item))}
     if len(found) < len(items):
         return None
-    return Structure("()", tuple(found[name] for name in sorted(found)))
+    names = sorted(found, key=lambda name: name.removeprefix("\\"))
+    return Structure("()", tuple(found[name] for name in names))
 
 
 def _split(text: str, *, separators: bool = False) -> list[str]:

@@ -13,8 +13,9 @@ from .plain_numbers import plain_number
 TEXT_COMMAND = r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathit|operatorname|rm)\b"
 """Pattern of the commands of LaTeX whose argument is a text."""
 
+# Without nm, which is also the product of n and m.
 _UNITS = (
-    "cm|mm|km|dm|nm|ft|in|inch|inches|feet|foot|yd|yards?|miles?|meters?|metres?|kilometers?|"
+    "cm|mm|km|dm|ft|in|inch|inches|feet|foot|yd|yards?|miles?|meters?|metres?|kilometers?|"
     "centimeters?|millimeters?|kg|mg|lbs?|oz|grams?|kilograms?|pounds?|ounces?|tons?|ml|mL|"
     "liters?|litres?|gallons?|cups?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|"
     "months?|years?|mph|kmh|kph|degrees?|deg|radians?|dollars?|cents?|euros?|USD|units?|"
@@ -34,7 +35,8 @@ _UNIT_LETTERS = frozenset("msghdlLNJWVACKFTI")
 
 _TEXT = rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}"
 _TRAILING_TEXT = re.compile(
-    rf"(?<=\S)\s*{_TEXT}(?:\s*/\s*{_TEXT})?\s*(?:\^\s*\{{?\s*-?\d\s*\}}?)?\s*$"
+    rf"(?<=\S)\s*(?:{_TEXT}(?:\s*/\s*{_TEXT})?|\\frac ?\{{ ?{_TEXT} ?\}} ?\{{ ?{_TEXT}"
+    r" ?(?:\^ ?\{? ?\d ?\}?)? ?\})\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
 )
 _VECTOR = re.compile(r"\s*\\(?:mathbf|mathit|operatorname)\b")
 _UNIT = re.compile(
@@ -42,7 +44,8 @@ _UNIT = re.compile(
 )
 # 2 hours 30 minutes is neither 2 hours 30 seconds nor 30.
 _SEVERAL_UNITS = re.compile(rf"(?<![\\a-zA-Z])(?:{_UNITS})\b[^\\a-zA-Z^]*\d")
-_TRAILING_WORDS = re.compile(r"(?<=[\d }])([a-zA-Z]{2,}(?: [a-zA-Z]+)*)$")
+# 2ab and 2 xyz are products; 2 eggs and 12 in all are remarks.
+_TRAILING_WORDS = re.compile(r"(?<= )([a-zA-Z]{4,}|men|[a-zA-Z]{2,}(?: [a-zA-Z]+)+)$")
 _VALUE_ENDS = (*"0123456789", "}", ")", "]", r"\pi")
 
 

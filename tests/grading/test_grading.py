@@ -21,6 +21,7 @@ from cats_jax.datasets.layout import answer_text
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.grade_file import count_rows, grade_file
 from cats_jax.grading import MathGrader
+from cats_jax.grading.graders import grade_answer
 from cats_jax.grading.workers import WorkerFailure, WorkerPool
 from cats_jax.live.tree import AnswerClasses, SearchTree
 from cats_jax.protocols import AnswerGrader, Question, Step, StepSample
@@ -121,6 +122,14 @@ def test_a_gold_answer_may_be_a_solution(grader):
     assert grader.grade("#### 1,080", "1080").correct
     assert not grader.grade("I do not know.\nSorry.", "1").correct
     assert not grader.grade("", "1").correct
+
+
+def test_a_grade_of_a_run_compares_names(grader):
+    """As `grade`; a vote does not."""
+    assert not grade_answer(grader, "x=5", "y=5", None).correct
+    assert not grade_answer(grader, r"x \le 5", r"y \le 5", None).correct
+    assert grade_answer(grader, "x=5", "5", None).correct
+    assert grader.equivalent("x=5", "y=5")
 
 
 @pytest.mark.parametrize(
