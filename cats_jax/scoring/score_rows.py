@@ -161,7 +161,9 @@ def _score(tasks: list[_Task], scorer: CountingScorer) -> int:
 
 
 def _reason(error: ScorerContractError) -> str:
-    """The number of the step and its error, without the question's name."""
+    """The number of the step, if it is known, and its error, without the question's name."""
+    if error.step is None:
+        return str(error)
     reason = str(error).partition(f"step {error.step}: ")[2] or str(error)
     return f"steps[{error.step}]: {reason}"
 

@@ -133,6 +133,8 @@ class Scripted:
             if path[-1].text == "nan":
                 step = len(path) - 1
                 raise ScorerContractError(f"PRM 'x', step {step}: the score is nan", step=step)
+            if path[-1].text == "refused":
+                raise ScorerContractError("judge 'x': refused with status 400")
             if path[-1].text == "crash":
                 raise RuntimeError("out of luck")
         scores = [len(path) / 10 for path in paths]
@@ -140,13 +142,14 @@ class Scripted:
 
 
 def test_a_broken_score_costs_its_own_row_only(tmp_path):
-    rows = [{"question": "q", "steps": steps} for steps in (["a", "b"], ["a", "nan"], ["c"])]
-    source = write(tmp_path / "in.jsonl", rows)
+    texts = (["a", "b"], ["a", "nan"], ["c"], ["refused"])
+    source = write(tmp_path / "in.jsonl", [{"question": "q", "steps": steps} for steps in texts])
     tally = score_file(source, tmp_path / "out.jsonl", Scripted())
-    assert tally == Tally(rows=3, errors=1, tokens=3)
+    assert tally == Tally(rows=4, errors=2, tokens=3)
     got = read(tmp_path / "out.jsonl")
-    assert [row.get("scores") for row in got] == [[0.1, 0.2], None, [0.1]]
+    assert [row.get("scores") for row in got] == [[0.1, 0.2], None, [0.1], None]
     assert got[1]["error"] == "steps[1]: the score is nan"
+    assert got[3]["error"] == "judge 'x': refused with status 400"
 
 
 def test_the_output_appears_whole_or_not_at_all(tmp_path):
