@@ -123,7 +123,18 @@ class Server(uvicorn.Server):
         asyncio.run(self._run_all(sock))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then call `ready`."""
+        """Listen, then call `ready`.
+
+        Raises:
+            BadInputError: another process listens at the address.
+        """
+        for sock in sockets or []:
+            try:
+                sock.listen(_ACCEPTED_AT_ONCE)
+            except OSError as error:  # two processes may bind one address before either listens
+                raise BadInputError(
+                    f"{url(sock)}: {error.strerror}: choose another address or port"
+                ) from error
         await super().startup(sockets)
         # asyncio has one number for both queues, which must differ here.
         for sock in sockets or []:

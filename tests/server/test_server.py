@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import openai
@@ -16,7 +17,7 @@ from search_server import HeldPolicy, letters, own_fields, running
 from cats_jax.errors import BadInputError
 from cats_jax.protocols import Question
 from cats_jax.server.offer import Loaded, Settings
-from cats_jax.server.run import bind
+from cats_jax.server.run import Server, bind
 
 ASKED = {"model": "letters", "messages": [{"role": "user", "content": "which letters?"}]}
 
@@ -246,6 +247,17 @@ def test_without_a_token_only_this_machine_is_served(server):
     body = json.dumps(ASKED)
     response = httpx.post(f"{server.url}/chat/completions", content=body, headers=form)
     assert response.status_code == 415
+
+
+def test_of_two_servers_that_bind_one_port_at_a_time_one_listens():
+    with bind("127.0.0.1", 0, None) as first:
+        port = first.getsockname()[1]
+        with bind("127.0.0.1", port, None) as second:
+            first.listen()
+            engine = SimpleNamespace(stop=lambda: None, is_idle=lambda: True)
+            server = Server(None, engine, connections=20, grace=0)
+            with pytest.raises(BadInputError, match=f"{port}.*in use: choose another"):
+                server.run_until_signal(second)
 
 
 @pytest.mark.parametrize(("host", "told"), [("127.0.0.2", None), ("127.0.0.1", "Here.local")])
