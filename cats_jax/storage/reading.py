@@ -147,8 +147,8 @@ def _check_depth(value: Any) -> None:
         ]
 
 
-def bounded_lines(path: pathlib.Path) -> Iterator[bytes]:
-    """The lines of a file, each with its end, none longer than `MAX_LINE`.
+def bounded_lines(path: pathlib.Path, limit: int = MAX_LINE) -> Iterator[bytes]:
+    """The lines of a file, each with its end, none longer than `limit` bytes.
 
     Raises:
         ValueError: a line is longer, or the path is not a plain file.
@@ -157,8 +157,8 @@ def bounded_lines(path: pathlib.Path) -> Iterator[bytes]:
     if not path.is_file():
         raise ValueError("it is not a file")
     with path.open("rb") as file:
-        while line := file.readline(MAX_LINE + 1):
-            _check_line(line)
+        while line := file.readline(limit + 1):
+            _check_line(line, limit)
             yield line
 
 
@@ -192,6 +192,6 @@ def inflated_lines(member: bytes) -> Iterator[bytes]:
 _PIECE = 1 << 20
 
 
-def _check_line(line: bytes) -> None:
-    if len(line) > MAX_LINE:
-        raise ValueError(f"a line has more than {MAX_LINE >> 20} MiB")
+def _check_line(line: bytes, limit: int = MAX_LINE) -> None:
+    if len(line) > limit:
+        raise ValueError(f"a line has more than {limit >> 20} MiB")

@@ -22,7 +22,7 @@ from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
 from cats_jax.models.serving import http_engine
 from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
-from cats_jax.models.serving.chat_endpoint import ChatEndpoint
+from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, Replies
 from cats_jax.models.serving.spending import Spending
 from cats_jax.protocols import Question, Step, StepRequest
 
@@ -231,6 +231,13 @@ def test_steps_make_up_the_text_and_none_is_blank(text):
     assert "\n\n" not in rest.lstrip()
 
 
+def test_blank_lines_are_split_in_time_that_grows_with_their_number():
+    begun = time.monotonic()
+    assert split_steps("\n" * 200_000, "\n\n") == ([], "\n" * 200_000)
+    assert time.monotonic() - begun < 1.0
+    assert split_steps("#### a##b", "##") == (["####", " a##"], "b")
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
@@ -279,6 +286,14 @@ def _without(*path):
     return change
 
 
+def _saying(text):
+    def change(reply):
+        reply["choices"][0]["message"]["content"] = text
+        return reply
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -286,6 +301,8 @@ def _without(*path):
         ((404, {}, b'{"error": "no model"}'), "404.*no model.*check backend and served_name"),
         ((402, {}, b'{"error": "no credits"}'), "status 402.*no credits"),
         ((301, {"Location": "/x"}, b""), "status 301"),
+        ((200, {"Content-Encoding": "gzip, gzip"}, b""), "content encoding other than gzip"),
+        (_saying("x" * 20_000), "a text of 20000 bytes where max_tokens allows 16 tokens"),
         (_without("usage"), "does not count tokens .usage.*another endpoint"),
         (_without("choices", 0, "finish_reason"), "does not say why an answer ended"),
         (lambda reply: {**reply, "usage": {"prompt_tokens": 1, "completion_tokens": 10**6}},
@@ -346,7 +363,7 @@ def test_a_key_that_is_no_secret_changes_no_answer(connect, monkeypatch):
 
 
 def test_a_huge_or_endless_reply_is_bounded(connect, monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine.MOST_BYTES", 1 << 20)
     with serving(*_PROBED, (200, {}, b" " * (3 << 20))) as server:
         policy = connect(server)
         with pytest.raises(BadInputError, match="with more than 1 MiB"):
@@ -563,6 +580,16 @@ def test_a_damaged_file_of_replies_is_refused_by_name(tmp_path, line, words):
         ChatEndpoint("http://localhost:1", "m", replies=str(file))
     assert str(file) in str(caught.value)
     assert file.read_text() == line
+
+
+def test_a_reply_of_any_size_is_read_from_its_file(tmp_path):
+    reply = ChatReply((("é" * 3_000_000, "stop"),), 1, 0, 1)  # its line has 18 MB
+    file = Replies(tmp_path / "replies.jsonl")
+    file.add("key", reply, "payee")
+    file.close()
+    again = Replies(tmp_path / "replies.jsonl")
+    assert again.get("key") == reply
+    again.close()
 
 
 def test_the_script_of_this_test_ends_answers():

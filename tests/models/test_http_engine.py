@@ -1,9 +1,11 @@
 """Engines behind a server, against a server that fails in every way a test can think of."""
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -260,6 +262,7 @@ def of_another_kind(**changes):
         ({"logprobs": None}, "no log-probabilities.*log_probs: false"),
         ({"token_ids": [3, 7, 4]}, "beyond max_tokens or stop_token_ids.*vLLM 0.10.2"),
         ({"token_ids": [3] * 9}, "beyond max_tokens"),
+        ({"token_ids": [3, 4]}, "ends a sample at a token that was not requested"),
     ],
 )
 def test_a_server_of_another_kind_is_refused_at_its_first_reply(connect, changes, words):
@@ -267,6 +270,74 @@ def test_a_server_of_another_kind_is_refused_at_its_first_reply(connect, changes
         with pytest.raises(BadInputError, match=words):
             HTTPSampler(connect(server)).sample(REQUESTS[:1])
         assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"probs": [True]}, "True is not a number"),
+        ({"probs": ["0.5"]}, "'0.5' is not a number"),
+        ({"logprobs": {"token_logprobs": ["-0.5"]}}, "'-0.5' is not a number"),
+        ({"logprobs": {"token_logprobs": [False]}}, "False is not a number"),
+        ({"cached_tokens": -1}, "-1 is not a number of tokens"),
+        ({"cached_tokens": "2"}, "'2' is not a number of tokens"),
+        ({"cached_tokens": 1.5}, "1.5 is not a number of tokens"),
+    ],
+)
+def test_a_value_of_another_type_is_no_number(connect, wrong, words):
+    def changed(path, body):
+        reply = answer(path, body)
+        for entry in reply.get("data") or reply["choices"]:
+            entry |= {"token_ids": [7]} | wrong
+        return reply | {"usage": {"prompt_tokens_details": wrong}}
+
+    with faulty_server.serving(changed) as server:
+        client = connect(server, patience=0.0)
+        sampler = HTTPSampler(client, log_probs="logprobs" in wrong)
+        scores = HTTPClassifier(client, OVERRIDES).classify
+        ask = (lambda: scores([(1, 2)])) if "probs" in wrong else lambda: sampler.sample(REQUESTS)
+        with pytest.raises(RunStoppedError, match=words):
+            ask()
+
+
+def test_no_more_tokens_are_cached_than_the_prompt_has(connect):
+    def changed(path, body):
+        usage = {"prompt_tokens_details": {"cached_tokens": 10**6}}
+        return answer(path, body) | {"usage": usage}
+
+    with faulty_server.serving(changed) as server:
+        ((first, *_),) = HTTPSampler(connect(server)).sample(REQUESTS[:1])
+    assert first.cached == 3
+
+
+def test_a_list_of_models_is_bounded(connect, monkeypatch):
+    monkeypatch.setattr("cats_jax.models.serving.http_engine.MOST_BYTES", 1 << 20)
+    with serving() as server:
+        server.card = {"text": "x" * (1 << 21)}
+        with pytest.raises(BadInputError, match="answers /v1/models with more than 1 MiB"):
+            connect(server)
+
+
+@pytest.mark.parametrize("models", [True, False], ids=["models", "samples"])
+def test_headers_without_end_stop_the_run(connect, models):
+    """A server may send status lines of 1xx for ever."""
+    ended = threading.Event()
+
+    def say_on():
+        with contextlib.suppress(OSError), listening.accept()[0] as connection:
+            while not ended.wait(0.02):
+                connection.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, serving() as server:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        client = connect(server)
+        client._client.base_url, client._timeout = url, 0.2
+        talking = threading.Thread(target=say_on)
+        talking.start()
+        with pytest.raises(RunStoppedError, match="headers of a reply did not end in 0 s"):
+            client.get("/v1/models", dict, "x") if models else HTTPSampler(client).sample(REQUESTS)
+        ended.set()
+        talking.join()
 
 
 def test_a_classifier_without_probabilities_is_refused_at_its_first_reply(connect):

@@ -39,12 +39,20 @@ class CallThreads:
         self.abandoned = threading.Event()
         _ALL.add(self)
 
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    def map(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        check: Callable[[], None] = lambda: None,
+    ) -> list[R]:
         """The values of `function(item)` for all items, called concurrently, in order.
+
+        `check` is called now and then, to raise an error if there is no use in waiting.
 
         Raises:
             RunStoppedError: the calls were abandoned.
-            Exception: the error of the first call that failed; calls that wait are not made.
+            Exception: the error of the first call that failed, or of `check`; calls that wait are
+                not made.
         """
         if self.abandoned.is_set():
             raise RunStoppedError(_ABANDONED)
@@ -63,7 +71,7 @@ class CallThreads:
         values: list[R] = []
         try:
             while made:
-                values.append(self._result(made.pop()))
+                values.append(self._result(made.pop(), check))
         finally:
             while made:
                 made.pop().cancel()
@@ -77,11 +85,12 @@ class CallThreads:
             if not self.abandoned.is_set():
                 thread.join()
 
-    def _result(self, future: Future[R]) -> R:
+    def _result(self, future: Future[R], check: Callable[[], None]) -> R:
         try:
             while not wait([future], _GLANCE).done:
                 if self.abandoned.is_set():
                     raise RunStoppedError(_ABANDONED)
+                check()
             return future.result()
         finally:
             del future  # its error must not refer to itself, which would keep the server alive

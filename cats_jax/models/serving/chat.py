@@ -9,7 +9,6 @@ UTF-8. So a step has as many ids as tokens, and the text of a path follows from 
 from __future__ import annotations
 
 import itertools
-import time
 import warnings
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
@@ -349,7 +348,7 @@ class ChatPolicy:
 
     def _try(self, body: dict[str, Any], final: Container[int] = ()) -> ChatReply:
         """The reply to a request at the start, which counts among the probes."""
-        reply = self._endpoint.ask(body, time.monotonic(), final)
+        (reply,) = self._endpoint.each(lambda it, at: self._endpoint.ask(it, at, final), [body])
         self._probes.append(reply)
         return reply
 
@@ -419,12 +418,13 @@ def split_steps(text: str, separator: str) -> tuple[list[str], str]:
     A step ends with the first separator after text that is not blank.
     """
     steps: list[str] = []
-    start = at = 0
+    start = known = at = 0  # text from `start` to `known` is blank
     while (at := text.find(separator, at)) >= 0:
+        if text[known:at].strip():
+            steps.append(text[start : at + len(separator)])
+            start = at + len(separator)
+        known = max(start, at)
         at += len(separator)
-        if text[start : at - len(separator)].strip():
-            steps.append(text[start:at])
-            start = at
     return steps, text[start:]
 
 

@@ -24,7 +24,15 @@ from ...errors import BadInputError, quoted
 from ...specs.models import PAID_KEYS, ModelSpec
 from ...storage.durable import append, open_to_append, stopped, truncate, unwritable
 from ...storage.reading import bounded_lines, parse_json, reading
-from .http_engine import RefusedError, Route, Server, TryAgainError, UnfitServerError
+from .http_engine import (
+    MOST_BYTES,
+    RefusedError,
+    Route,
+    Server,
+    TryAgainError,
+    UnfitServerError,
+    token_count,
+)
 from .spending import Pace, Spending
 
 _PATH = "/v1/chat/completions"
@@ -32,8 +40,11 @@ _PATH = "/v1/chat/completions"
 _FRAME_TOKENS = 256
 """Tokens that a chat template may add to the texts of a prompt, for the largest cost of a call."""
 
-_MOST_TOKENS = 1 << 31
-"""Every valid count of tokens is below this."""
+_TOKEN_BYTES = 1024
+"""Largest number of bytes of a token's text."""
+
+_LONGEST_LINE = 4 * MOST_BYTES
+"""Most bytes of a line of a file of replies: characters of 2 bytes are escaped by 6."""
 
 _FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of calls that never reached the endpoint."""
@@ -120,7 +131,7 @@ class ChatEndpoint(Server):
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
         """The values of `function(item, asked_at)` for all items, called concurrently, in order."""
         asked_at = time.monotonic()
-        return self._pool.map(lambda item: function(item, asked_at), items)
+        return self._map(lambda item: function(item, asked_at), items)
 
     def ask(self, body: dict[str, Any], asked_at: float, final: Container[int] = ()) -> ChatReply:
         """The reply to one request, from the file of replies if it is there.
@@ -179,6 +190,12 @@ class ChatEndpoint(Server):
         if finish is None:
             raise UnfitServerError("does not say why an answer ended (finish_reason)")
         text = _text(choice["message"].get("content"))
+        # A text of any length could make a row longer than those that can be read again.
+        most = _TOKEN_BYTES * body["max_tokens"] + len(body["messages"][-1]["content"].encode())
+        if (size := len(text.encode(errors="replace"))) > most:
+            raise UnfitServerError(
+                f"gives a text of {size} bytes where max_tokens allows {body['max_tokens']} tokens"
+            )
         # vLLM and SGLang name the stop text in these entries, and others leave it in the text.
         for told in (choice.get("stop_reason"), choice.get("matched_stop")):
             if told in body.get("stop", ()) and not text.endswith(str(told)):
@@ -230,7 +247,7 @@ class Replies:
         """Read the replies of the file; returns the number of bytes of its whole lines."""
         whole = 0
         with reading(f"file of replies {str(self._path)!r}"):
-            for line in bounded_lines(self._path):
+            for line in bounded_lines(self._path, _LONGEST_LINE):
                 if line.endswith(b"\n"):
                     self._take(parse_json(line))
                     whole += len(line)
@@ -245,7 +262,7 @@ class Replies:
         if not samples or not all(finish in _ENDS for _, finish in samples):
             raise ValueError("a sample is broken")
         key, payee = str(entry["key"]), entry.get("payee")
-        self._known[key] = ChatReply(samples, *map(_count, counts))
+        self._known[key] = ChatReply(samples, *map(token_count, counts))
         self._payees[key] = None if payee is None else str(payee)
 
     def get(self, key: str) -> ChatReply | None:
@@ -310,16 +327,13 @@ def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
     usage = reply.get("usage")
     if usage is None:
         raise UnfitServerError("does not count tokens (usage)")
-    prompt, completion = _count(usage["prompt_tokens"]), _count(usage["completion_tokens"])
+    prompt, completion = (
+        token_count(usage["prompt_tokens"]),
+        token_count(usage["completion_tokens"]),
+    )
     details = usage.get("prompt_tokens_details") or {}
-    cached = min(prompt, _count(details.get("cached_tokens") or 0))
+    cached = min(prompt, token_count(details.get("cached_tokens") or 0))
     most = body.get("n", 1) * body["max_tokens"]
     if completion > 2 * most:  # a few may be counted beyond the limit
         raise UnfitServerError(f"counts {completion} sampled tokens where max_tokens allows {most}")
     return prompt, cached, completion
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < _MOST_TOKENS:
-        raise ValueError(f"{quoted(value)} is not a number of tokens")
-    return value

@@ -16,16 +16,17 @@ from __future__ import annotations
 import email.utils
 import json
 import math
+import threading
 import time
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import httpx
 import tenacity
 
-from ...errors import BadInputError, RunStoppedError
+from ...errors import BadInputError, RunStoppedError, quoted
 from ...storage.reading import parse_json
 from ..backend import read_api_key
 from .call_threads import CallThreads
@@ -44,8 +45,11 @@ _PROMPTS_PER_CALL = 64
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 """Seconds before the second try, and the longest time between later tries."""
 
-_MOST_BYTES = 1 << 26
+MOST_BYTES = 1 << 26
 """Largest number of bytes of a reply: 64 MiB."""
+
+_MOST_TOKENS = 1 << 31
+"""Every valid count of tokens is below this."""
 
 _TRIES = 3
 """Least number of tries before a call is given up, however long they take."""
@@ -79,7 +83,11 @@ _WANTED = (
 
 NO_LOG_PROBS = "gives no log-probabilities (most searches also run with log_probs: false)"
 
+_ENCODINGS = ([], ["identity"], ["gzip"])
+"""Content encodings of a reply. A piece of 64 KiB in another one may inflate to gigabytes."""
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +153,10 @@ class Server:
         self._patience = patience
         self._timeout = timeout
         self._given_up_at = -math.inf
+        self._ends: dict[int, float] = {}  # of threads that read a reply: when it must have failed
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+        headers = {"Accept-Encoding": "gzip"}
+        headers |= {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         try:
             self._client = httpx.Client(
                 base_url=self.url, headers=headers, timeout=timeout, limits=limits
@@ -160,6 +170,7 @@ class Server:
         try:
             self.model = self._check(model, context)
         except BaseException:
+            self._pool.abandoned.set()  # nothing to wait for
             self.close()
             raise
 
@@ -180,7 +191,24 @@ class Server:
             RunStoppedError: a call failed until `patience` had run out.
         """
         asked_at = time.monotonic()
-        return self._pool.map(lambda body: self._post(route, body, asked_at), bodies)
+        return self._map(lambda body: self._post(route, body, asked_at), bodies)
+
+    def _map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The values of `function(item)` for all items, called concurrently, in order.
+
+        Raises:
+            RunStoppedError: the headers of a reply do not end, or calls are abandoned.
+        """
+        return self._pool.map(function, items, self._check_headers)
+
+    def _check_headers(self) -> None:
+        # httpx limits the time of each read, of which endless headers need any number.
+        if any(time.monotonic() > end for end in list(self._ends.values())):
+            self._pool.abandoned.set()
+            raise RunStoppedError(
+                f"server {self.url}: the headers of a reply did not end in {self._timeout:.0f} s: "
+                "check the server and start again, nothing is lost"
+            )
 
     def _post(self, route: Route[T], body: dict[str, Any], asked_at: float) -> T:
         def given_up() -> bool:
@@ -214,7 +242,7 @@ class Server:
 
     def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
         path, hint = route.path, route.hint
-        status, headers, content = self._whole_reply(path, body, hint)
+        status, headers, content = self._whole_reply("POST", path, hint, body)
         passes = status in _BUSY or (status >= 500 and status not in _NEVER)
         if passes and status not in route.final:
             raise TryAgainError(f"status {status}", after=_seconds(headers.get("Retry-After")))
@@ -239,22 +267,32 @@ class Server:
             raise TryAgainError(f"an incomplete reply ({self.without_key(error)})") from error
 
     def _whole_reply(
-        self, path: str, body: dict[str, Any], hint: str
+        self, method: str, path: str, hint: str, body: dict[str, Any] | None = None
     ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and content of the reply to one call, within bounds of size and time."""
         until = time.monotonic() + self._timeout
+        self._ends[threading.get_ident()] = until + self._timeout
         content = bytearray()
-        with self._client.stream("POST", path, json=body) as response:
-            for piece in response.iter_bytes():
-                content += piece
-                if len(content) > _MOST_BYTES:
+        try:
+            with self._client.stream(method, path, json=body) as response:
+                encodings = response.headers.get_list("Content-Encoding", split_commas=True)
+                if [each.strip().lower() for each in encodings] not in _ENCODINGS:
                     raise BadInputError(
-                        f"server {self.url} answers {path} with more than {_MOST_BYTES >> 20} MiB: "
+                        f"server {self.url} answers {path} in a content encoding other than gzip: "
                         f"{hint}"
                     )
-                # A server that sends a byte now and then stays within each operation's limit.
-                if time.monotonic() > until:
-                    raise httpx.ReadTimeout(f"no whole reply in {self._timeout:.0f} s")
+                for piece in response.iter_bytes():
+                    content += piece
+                    if len(content) > MOST_BYTES:
+                        raise BadInputError(
+                            f"server {self.url} answers {path} with more than "
+                            f"{MOST_BYTES >> 20} MiB: {hint}"
+                        )
+                    # A server that sends a byte now and then stays within each operation's limit.
+                    if time.monotonic() > until:
+                        raise httpx.ReadTimeout(f"no whole reply in {self._timeout:.0f} s")
+        finally:
+            del self._ends[threading.get_ident()]
         return response.status_code, response.headers, bytes(content)
 
     def get(self, path: str, read: Callable[[Any], T], hint: str) -> T:
@@ -267,17 +305,20 @@ class Server:
 
         Raises:
             BadInputError: there is no reply, or not the expected one; or `read` raises it.
+            RunStoppedError: the headers of the reply do not end.
         """
         try:
-            response = self._client.get(path)
-            if response.status_code in _NO_KEY:
+            ((status, _, content),) = self._map(
+                lambda path: self._whole_reply("GET", path, hint), [path]
+            )
+            if status in _NO_KEY:
                 raise BadInputError(
-                    f"server {self.url} refuses {path} with status {response.status_code}: "
-                    f"{self._way_to_a_key()}"
+                    f"server {self.url} refuses {path} with status {status}: {self._way_to_a_key()}"
                 )
-            response.raise_for_status()
-            return read(parse_json(response.content))
-        except BadInputError:
+            if status != 200:
+                raise ValueError(f"status {status}")
+            return read(parse_json(content))
+        except (BadInputError, RunStoppedError):
             raise
         except Exception as error:
             raise BadInputError(
@@ -307,7 +348,7 @@ class Server:
         # The card of an adapter may leave the context out.
         base = served.get(str(self.card.get("parent")), {})
         length = self.card.get("max_model_len") or base.get("max_model_len")
-        if isinstance(length, int):
+        if type(length) is int and length > 0:
             self._check_context(str(model), length, context)
         return str(model)
 
@@ -392,7 +433,7 @@ class HTTPSampler:
             raise UnfitServerError("does not number its samples from 0 (index)")
         self._honours_n |= body["n"] > 1
         details = (reply.get("usage") or {}).get("prompt_tokens_details") or {}
-        cached = int(details.get("cached_tokens") or 0)
+        cached = min(len(body["prompt"]), token_count(details.get("cached_tokens") or 0))
         return [_sampled(choice, body, cached) for choice in choices]
 
 
@@ -445,7 +486,7 @@ class HTTPClassifier:
                 raise UnfitServerError(
                     f"gives {len(entry['probs'])} numbers for a path, not a score"
                 )
-        return [Classified(float(entry["probs"][0]), 0) for entry in data]
+        return [Classified(number(entry["probs"][0]), 0) for entry in data]
 
 
 class UnfitServerError(RuntimeError):
@@ -514,9 +555,15 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
         if choice.get("logprobs") is None:
             raise UnfitServerError(NO_LOG_PROBS)
         log_probs = choice["logprobs"]["token_logprobs"]
-    return checked_sample(
+    sample = checked_sample(
         choice["token_ids"], choice["finish_reason"], log_probs, cached, body, body["max_tokens"]
     )
+    if sample.stopped and "stop" not in body and sample.ids[-1] not in body["stop_token_ids"]:
+        raise UnfitServerError(
+            "ends a sample at a token that was not requested, or leaves out the one that was "
+            "(stop_token_ids)"
+        )
+    return sample
 
 
 def checked_sample(
@@ -544,10 +591,24 @@ def checked_sample(
     if len(ids) > max_tokens or not set(ids[:-1]).isdisjoint(asked["stop_token_ids"]):
         raise UnfitServerError("samples beyond max_tokens or stop_token_ids")
     if log_probs is not None:
-        log_probs = tuple(map(float, log_probs))
+        log_probs = tuple(map(number, log_probs))
         if len(log_probs) != len(ids):
             raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
     return Sampled(ids, finish == "stop", log_probs, cached)
+
+
+def number(value: Any) -> float:
+    """A number of a reply; TypeError for another value, such as the text of a number."""
+    if type(value) not in (int, float):
+        raise TypeError(f"{quoted(value)} is not a number")
+    return float(value)
+
+
+def token_count(value: Any) -> int:
+    """A number of tokens in a reply; ValueError for another value."""
+    if type(value) is not int or not 0 <= value < _MOST_TOKENS:
+        raise ValueError(f"{quoted(value)} is not a number of tokens")
+    return value
 
 
 def _asked_wait(state: tenacity.RetryCallState) -> float:

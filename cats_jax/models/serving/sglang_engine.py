@@ -21,6 +21,8 @@ from .http_engine import (
     Server,
     UnfitServerError,
     checked_sample,
+    number,
+    token_count,
 )
 from .token_engine import Classified, Sampled, SampleRequest
 
@@ -126,11 +128,11 @@ class SGLangClassifier(HTTPClassifier):
         for _, meta in _answers(reply, body):
             if not meta.get("output_token_ids_logprobs"):
                 raise UnfitServerError("gives no 'output_token_ids_logprobs'")
-            at = {entry[1]: float(entry[0]) for entry in meta["output_token_ids_logprobs"][0]}
+            at = {entry[1]: number(entry[0]) for entry in meta["output_token_ids_logprobs"][0]}
             positive, negative = (at[token] for token in self._pair)
             # The softmax over two values, which can't overflow in this form.
             score = (1.0 + math.tanh((positive - negative) / 2)) / 2
-            found.append(Classified(score, int(meta["cached_tokens"])))
+            found.append(Classified(score, _cached(meta)))
         return found
 
 
@@ -173,6 +175,11 @@ def _answers(reply: Any, body: dict[str, Any]) -> list[tuple[dict[str, Any], dic
     return found
 
 
+def _cached(meta: dict[str, Any]) -> int:
+    """Number of prompt tokens that the server read from its cache; ValueError for no number."""
+    return min(meta["prompt_tokens"], token_count(meta["cached_tokens"]))
+
+
 def _sampled(
     answer: dict[str, Any], meta: dict[str, Any], asked: dict[str, Any], log_probs: bool
 ) -> Sampled:
@@ -191,7 +198,7 @@ def _sampled(
             raise ValueError("the log-probabilities are not those of the sample's tokens")
     finish = meta["finish_reason"]  # {"type": "abort"} if the server has given the request up
     limit = asked["max_new_tokens"]
-    sample = checked_sample(ids, finish["type"], known, int(meta["cached_tokens"]), asked, limit)
+    sample = checked_sample(ids, finish["type"], known, _cached(meta), asked, limit)
     if not sample.stopped and len(ids) < limit:
         raise UnfitServerError(
             f"ends a sample at {len(ids)} of {limit} tokens",
