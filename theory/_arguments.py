@@ -17,12 +17,20 @@ Floats = np.float64 | Array
 Flags = np.bool_ | npt.NDArray[np.bool_]
 
 
+def floats(name: str, value: Numbers) -> Array:
+    """As float64, with 0 for -0; NaN and infinity pass."""
+    try:
+        # A gap divided by an epsilon of -0 would be minus infinity.
+        return np.asarray(np.asarray(value, np.float64) + 0.0)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name}={value!r:.80}: a number or an array of numbers within float64 is needed"
+        ) from error
+
+
 def real(name: str, value: Numbers) -> Array:
     """As float64, without NaN; infinity passes."""
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}={value!r}: a number or an array of numbers is needed") from error
+    array = floats(name, value)
     require(name, array, ~np.isnan(array), "is not a number")
     return array
 
@@ -82,8 +90,10 @@ def neg_log_probability(name: str, value: Numbers) -> Array:
 
 def count(name: str, value: Numbers, minimum: int, assumption: str) -> Array:
     """A whole number; float64 is exact up to 2**53, so no integer type overflows."""
-    array = checked(name, value, lambda x: (x >= minimum) & np.isfinite(x), assumption)
-    return checked(name, array, lambda x: x == np.floor(x), "must be a whole number")
+    array = checked(name, value, lambda x: x >= minimum, assumption)
+    return checked(
+        name, array, lambda x: np.isfinite(x) & (x == np.floor(x)), "must be a finite whole number"
+    )
 
 
 def num_samples(value: Numbers) -> Array:
@@ -134,6 +144,13 @@ def one_error_rate(value: Numbers) -> float:
 def one_inner_mean(name: str, value: Numbers) -> float:
     """A mean that is tested, in (0, 1), the same for all values."""
     return one(name, inner_mean(name, value))
+
+
+def one_target(value: Numbers) -> float:
+    """A target that is tested from both sides, in (0, 1), with a complement below 1."""
+    target = one_inner_mean("target", value)
+    require("target", np.float64(target), np.bool_(1 - target < 1), "1 - target is 1 in float64")
+    return target
 
 
 def sample(name: str, values: Numbers, low: float = 0.0) -> Array:

@@ -59,7 +59,7 @@ def certify_selective(
     """
     score, hits = arguments.real("scores", scores), arguments.sample("right", right)
     grid = arguments.real("thresholds", thresholds)
-    alpha = 1 - arguments.one_inner_mean("target", target)
+    alpha = 1 - arguments.one_target(target)
     if score.shape != hits.shape:
         raise ValueError(f"scores has shape {list(score.shape)}, right has {list(hits.shape)}")
     if not np.isin(hits, (0.0, 1.0)).all():

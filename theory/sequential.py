@@ -63,7 +63,7 @@ def settle(right: Numbers, *, target: float, delta: float) -> Settled:
     hits = arguments.sample("right", right)
     if not np.isin(hits, (0.0, 1.0)).all():
         raise ValueError("right: each value must be 0 or 1, one answer a question")
-    m = arguments.one_inner_mean("target", target)
+    m = arguments.one_target(target)
     trials, successes = np.arange(1, hits.size + 1), hits.cumsum()
     above = np.atleast_1d(binary_log_wealth(successes, trials, m))
     below = np.atleast_1d(binary_log_wealth(trials - successes, trials, 1 - m))
@@ -87,7 +87,7 @@ def settle_mean(values: Numbers, *, target: float, delta: float) -> Settled:
         ValueError: an argument outside its range.
     """
     x = arguments.sample("values", values)
-    m = arguments.one_inner_mean("target", target)
+    m = arguments.one_target(target)
     return _first(x, running_log_wealth(x, m), running_log_wealth(1 - x, 1 - m), delta)
 
 

@@ -60,11 +60,15 @@ def measure_sparsity(arrays: Iterable[tuple[str, np.ndarray]]) -> Sparsity:
         arrays: (name, values) pairs, floating point, any shape; consumed one at a time.
 
     Raises:
-        ValueError: a repeated name, a tensor that is not floating point, NaN or infinity.
+        ValueError: a mapping, a repeated name, a tensor that is not floating point, NaN or
+            infinity.
     """
     sizes: dict[str, int] = {}
     zeros: dict[str, int] = {}
-    for name, array in arrays:
+    if isinstance(arrays, Mapping):
+        raise ValueError("arrays: (name, values) pairs are needed, such as weights.items()")
+    for name, values in arrays:
+        array = np.asarray(values)
         if name in sizes:
             raise ValueError(f"arrays: tensor {name!r} comes twice, each is to be counted once")
         if not np.issubdtype(array.dtype, np.floating):
@@ -164,6 +168,7 @@ def support_code_c(num_nonzero: Numbers, num_params: Numbers, *, bits_per_value:
 def _counts(num_nonzero: Numbers, num_params: Numbers) -> tuple[Floats, Floats]:
     params = arguments.count("num_params", num_params, 1, "a model has at least one parameter")
     nonzero = arguments.count("num_nonzero", num_nonzero, 0, "a count can't be negative")
+    arguments.require("num_params", params, params <= 2**53, "float64 counts exactly up to 2**53")
     nonzero, params = np.broadcast_arrays(nonzero, params)
     arguments.require(
         "num_nonzero", nonzero, nonzero <= params, "no more than num_params can be nonzero"

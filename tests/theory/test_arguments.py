@@ -93,6 +93,9 @@ ONE_EXAMPLE = ("occam_bound", "occam_kl_bound", "holdout_bound")
 # `test_stopping.py`.
 ELSEWHERE = ("checks", "estimators", "betting", "selective", "sequential", "stopping", "testing")
 
+# Arguments that may be 0. A ratio of -0 would be minus infinity.
+ZEROS = ("gap", "epsilon", "kl", "observed_gap", "p1", "risk")
+
 # Argument -> values outside its range, and what the error has to say.
 BAD = {
     "kl": ([-1e-9, np.nan], "divergence"),
@@ -208,10 +211,15 @@ def test_zero_over_zero(name):
 
 
 def test_other_rules():
-    with pytest.raises(ValueError, match=r"num_samples=2.5: must be a whole number"):
-        theory.generalization_gap_bound(0.0, num_samples=2.5, delta=0.05)
-    with pytest.raises(ValueError, match=r"num_samples=inf"):
-        theory.generalization_gap_bound(0.0, num_samples=np.inf, delta=0.05)
+    for value in (2.5, np.inf):
+        with pytest.raises(
+            ValueError, match=rf"num_samples={value}: must be a finite whole number"
+        ):
+            theory.generalization_gap_bound(0.0, num_samples=value, delta=0.05)
+    with pytest.raises(ValueError, match=r"num_samples=10{60,80}: a number .* within float64"):
+        theory.generalization_gap_bound(0.0, num_samples=10**400, delta=0.05)
+    with pytest.raises(ValueError, match=r"num_params=1e\+300: float64 counts exactly up to"):
+        theory.support_code_length(5, 1e300, bits_per_value=16)
     with pytest.raises(ValueError, match=r"empirical_risk=0.055: .*0 or 1"):
         theory.holdout_bound(0.055, num_samples=100, delta=0.05, method="clopper-pearson")
     with pytest.raises(ValueError, match=r"num_nonzero\[1\]=11: no more than num_params"):
@@ -236,6 +244,16 @@ def test_other_rules():
         theory.generalization_gap_bound([0.0, None], **DATA)
 
 
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [(name, argument) for name in CALLS for argument in arguments(name) if argument in ZEROS],
+)
+def test_a_negative_zero_is_zero(name, argument):
+    exact = {"standard_deviation": 0.0} if name == "misranking_bernstein" else {}
+    negative, positive = (call(name, **{**exact, argument: zero}) for zero in (-0.0, 0.0))
+    assert negative == positive
+
+
 def test_every_kind_of_number():
     expected = theory.coverage(0.25, 2)
     for p1 in (np.float32(0.25), jnp.float32(0.25), np.array(0.25), [0.25], (0.25,)):
@@ -254,6 +272,8 @@ def test_an_argument_that_is_one_number_refuses_a_list_by_name(value):
         _arguments.one_error_rate(value)
     with pytest.raises(ValueError, match=r"target has shape \[.*\]: one number is needed"):
         _arguments.one_inner_mean("target", value)
+    with pytest.raises(ValueError, match=r"target=1e-320: 1 - target is 1 in float64"):
+        _arguments.one_target(1e-320)
 
 
 def test_an_argument_that_is_one_number():

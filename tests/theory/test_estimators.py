@@ -250,6 +250,22 @@ def test_pairs_and_weights_agree_with_loops(rows):
             estimators.pair_accuracy(scores, labels, parents, weights)
 
 
+@pytest.mark.parametrize(
+    ("figure", "arguments", "message"),
+    [
+        ("area_under_curve", ([0.1, 0.5], [0, 1], [math.inf, 1]), "weights: must be finite"),
+        ("mean_log_loss", ([0.1, 0.5], [0, 1], ["a", 1]), r"weights=\['a', 1\]: a number or"),
+        ("area_under_curve", (["a", 0.5], [0, 1]), r"scores=\['a', 0.5\]: a number or"),
+        ("pass_at_k", ("a", 2, 1), "num_correct='a': a number or"),
+        ("pearson", ([1, 2, 3], [1, 2, 10**400]), r"y=\[1, 2, 10+: a number or"),
+        ("bootstrap", ({"a": np.sum}, []), r"units has shape \(0,\)"),
+    ],
+)
+def test_values_that_are_no_numbers_are_refused_by_name(figure, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(estimators, figure)(*arguments)
+
+
 def test_weights_are_repetitions():
     weights = [1, 2, 0, 1, 1, 3, 1]
     repeated = [i for i, w in enumerate(weights) for _ in range(w)]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from .. import _arguments as arguments
 from .intervals import CONFIDENCE, Estimate, clopper_pearson, unit_codes, unit_interval
 from .types import Values
 
@@ -46,7 +47,9 @@ def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
     Raises:
         ValueError: a value out of range.
     """
-    r, y = np.broadcast_arrays(np.asarray(scores, np.float64), np.asarray(labels, np.float64))
+    r, y = np.broadcast_arrays(
+        arguments.floats("scores", scores), arguments.floats("labels", labels)
+    )
     for name, array in (("scores", r), ("labels", y)):
         if not ((array >= 0) & (array <= 1)).all():
             raise ValueError(f"{name}: every one must be in [0, 1]")
@@ -192,13 +195,13 @@ def _pairs(
     scores: Values, labels: Values, weights: Values | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r, y = unit_interval(scores, "scores"), unit_interval(labels, "labels")
-    w = np.ones_like(r) if weights is None else np.asarray(weights, np.float64)
+    w = np.ones_like(r) if weights is None else arguments.floats("weights", weights)
     if not r.shape == y.shape == w.shape:
         raise ValueError(f"scores {r.shape}, labels {y.shape}, weights {w.shape}: need one length")
     if not np.isin(y, (0.0, 1.0)).all():
         raise ValueError("labels: every one must be 0 (wrong) or 1 (right)")
-    if not (w >= 0).all() or w.sum() == 0:
-        raise ValueError("weights: must be >= 0, and not all 0")
+    if not ((w >= 0) & np.isfinite(w)).all() or w.sum() == 0:
+        raise ValueError("weights: must be finite and >= 0, and not all 0")
     return r, y, w
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from .. import _arguments as arguments
 from .intervals import CONFIDENCE
 from .types import Values
 
@@ -72,7 +73,7 @@ def kendall(x: Values, y: Values) -> Correlation:
 
 
 def _pairs(x: Values, y: Values) -> tuple[np.ndarray, np.ndarray]:
-    first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    first, second = arguments.floats("x", x), arguments.floats("y", y)
     if first.ndim != 1 or first.shape != second.shape or first.size < 3:
         raise ValueError(
             f"x has shape {first.shape}, y {second.shape}: need two equally long ones of 3 or more"

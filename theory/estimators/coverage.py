@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import _arguments as arguments
 from .intervals import Estimate, bounded_mean
 from .types import Values
 
@@ -23,7 +24,9 @@ def pass_at_k(num_correct: Values, num_samples: Values, k: Values) -> np.ndarray
         ValueError: one of them is out of its range.
     """
     c, n, k = np.broadcast_arrays(
-        *(np.asarray(value, np.float64) for value in (num_correct, num_samples, k))
+        arguments.floats("num_correct", num_correct),
+        arguments.floats("num_samples", num_samples),
+        arguments.floats("k", k),
     )
     if not ((c >= 0) & (c <= n) & (n >= 1) & (c % 1 == 0) & (n % 1 == 0)).all():
         raise ValueError("num_correct, num_samples: need whole numbers, 0 <= correct <= samples")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from .. import _arguments as arguments
 from ..bernoulli import kl_inverse
 from .types import Values
 
@@ -69,9 +70,9 @@ def unit_interval(values: Values, name: str) -> np.ndarray:
     """Values as f64[n], checked to be in [0, 1].
 
     Raises:
-        ValueError: no values, not one-dimensional, or one outside [0, 1] (NaN included).
+        ValueError: no numbers, no values, not one-dimensional, or one outside [0, 1], NaN included.
     """
-    array = np.asarray(values, np.float64)
+    array = arguments.floats(name, values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} has shape {array.shape}: need one dimension and at least one")
     outside = ~((array >= 0.0) & (array <= 1.0))
@@ -89,7 +90,7 @@ def unit_codes(units: Values | Sequence[str] | None, size: int) -> np.ndarray:
     if units is None:
         return np.arange(size)
     labels = np.asarray(units)
-    if labels.shape != (size,):
+    if labels.shape != (size,) or not size:
         raise ValueError(f"units has shape {labels.shape}: need one label for each of {size}")
     return np.unique(labels, return_inverse=True)[1]
 

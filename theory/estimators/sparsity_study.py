@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy import stats
 
+from .. import _arguments as arguments
 from .correlation import Correlation, rank_correlations, spearman
 
 _MOST = 8
@@ -45,7 +46,7 @@ def sparsity_max_p(predictors: Mapping[str, Sequence[float]], error: Sequence[fl
     Raises:
         ValueError: lengths differ, fewer than 3 PRMs or more than 8, or a side does not vary.
     """
-    values = np.asarray(error, np.float64)
+    values = arguments.floats("error", error)
     if values.size > _MOST:
         raise ValueError(
             f"error has {values.size} PRMs: at most {_MOST}, to enumerate their orders"
