@@ -8,11 +8,14 @@ of them is drawn by weight: the reference. The other particles of the next itera
 question. Before each step they are resampled from themselves and from the reference, cut to as many
 steps as they have. The particle of the largest weight in the last iteration gives the answer.
 
-Six things differ from its_hub. Particles are resampled before a step and not after it, as in the
-paper's code. The score of the cut reference weighs it, as in conditional sequential Monte Carlo;
-its_hub takes the score of the reference's last step at every step, and the paper's code that of one
-step later. N may leave a remainder. A spent budget ends the search, and the reference may then
-answer. There is one reference. The answer is not drawn by weight. Neither code has ancestor
+Eight things differ from its_hub. Particles are resampled before a step and not after it, as in the
+paper's code. An iteration therefore ends when all free particles have finished, and neither the
+reference nor the answer is chosen from resampled particles. The score of the cut reference weighs
+it, as in conditional sequential Monte Carlo; its_hub takes the score of the reference's last step
+at every step, and the paper's code that of one step later. N may leave a remainder. A spent budget
+ends the search, and the reference may then answer. There is one reference. The answer is not drawn
+by weight. Invalid candidates are not particles, and only particles with an answer are chosen as the
+answer. Of equal weights the reference comes first, and there the last. Neither code has ancestor
 sampling.
 """
 

@@ -5,12 +5,14 @@ authors' code (Zanette-Labs/SpeculativeRejection). N whole paths begin. When the
 have more tokens than the memory, all paths, finished ones included, are ranked by the scores of
 their newest steps, and the worst share of them is dropped.
 
-Five things differ from the code. Memory is a number of tokens and not that of a GPU, and N is given
+Six things differ from the code. Memory is a number of tokens and not that of a GPU, and N is given
 and not the most that fit. Paths are checked after each step and not after each token. The PRM
 scores every step, because the loop can't request a score of an earlier step; their reward model
-reads each path from its beginning at every check. At least one path is kept. A finished path that
-is dropped leaves the ranking and may still answer; the code also drops its answer if it has just
-ended.
+reads each path from its beginning at every check. At least one path is kept: if round((1 - alpha)
+n) is 0 for n ranked paths, the code keeps none and ends. Of equal scores the lower row comes first;
+in the code the path with the better rank at the last check does, after those that had ended. A
+finished path that is dropped leaves the ranking and may still answer; the code also drops its
+answer if it has just ended.
 """
 
 from __future__ import annotations
