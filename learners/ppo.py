@@ -45,8 +45,7 @@ class PPO:
         if not 0.0 < self.clip < 1.0:
             raise ValueError(f"clip must be in (0, 1), got {self.clip}")
         for name in ("num_epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+            search.interface.check_count(name, getattr(self, name), 1)
 
     @property
     def steps_per_update(self) -> int:

@@ -77,8 +77,7 @@ class StoppingConfig:
         if not self.prices or not all(0.0 <= price < float("inf") for price in self.prices):
             raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
         for name in ("num_episodes", "num_iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+            search.interface.check_count(name, getattr(self, name), 1)
 
 
 def stopping_networks(config: StoppingConfig) -> tuple[Network, Network]:

@@ -111,10 +111,11 @@ class TrainConfig:
 
     def _check_sizes(self) -> None:
         if not self.num_candidates or not all(
-            1 <= value <= search.state.MAX_CANDIDATES for value in self.num_candidates
+            isinstance(value, int) and 1 <= value <= search.state.MAX_CANDIDATES
+            for value in self.num_candidates
         ):
             raise ValueError(
-                f"num_candidates must be in 1..{search.state.MAX_CANDIDATES}, got "
+                f"num_candidates must be integers in 1..{search.state.MAX_CANDIDATES}, got "
                 f"{self.num_candidates}"
             )
         if any(width < 1 for width in (*self.actor_hidden, *self.critic_hidden)):
@@ -123,8 +124,7 @@ class TrainConfig:
                 f"actor_hidden={self.actor_hidden}, critic_hidden={self.critic_hidden}"
             )
         for name in ("max_depth", "num_iterations", "num_episodes", "searches_per_question"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+            search.interface.check_count(name, getattr(self, name), 1)
         several = f"searches_per_question={self.searches_per_question}"
         if self.num_episodes % self.searches_per_question:
             raise ValueError(f"{several} must divide num_episodes={self.num_episodes}")

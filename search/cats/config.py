@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..aggregations import aggregation
 from ..answers import answer_rule
-from ..interface import Sampling, share_of_candidates
+from ..interface import Sampling, check_count, share_of_candidates
 from .actions import ACTION_TABLES, ActionTable
 from .features import COMPUTE_FEATURES, EXTRA_FEATURES, FEATURES
 from .reward import RewardWeights
@@ -61,10 +61,8 @@ class CatsConfig:
     calibrated: bool = False
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
-        if self.num_base < 1:
-            raise ValueError(f"num_base must be >= 1, got {self.num_base}")
+        check_count("rounds", self.rounds, 1)
+        check_count("num_base", self.num_base, 1)
         for name in ("score_base", "calibrated"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {value!r}")

@@ -98,7 +98,7 @@ def test_what_is_out_of_range_is_named():
     for changes, message in (
         ({"num_candidates": (1,)}, "values of 2 to 256, got"),
         ({"prices": (-1.0,)}, "prices must be numbers >= 0"),
-        ({"num_iterations": 0}, "num_iterations must be >= 1"),
+        ({"num_iterations": 0}, "num_iterations must be an integer >= 1"),
     ):
         with pytest.raises(ValueError, match=message):
             learners.StoppingConfig(**changes)

@@ -291,7 +291,7 @@ def test_collapse(shares, expected):
         ({"num_steps": 3}, "num_steps=3 must be >= 1 and needs a gae_lambda > 0"),
         ({"num_steps": 0, "gae_lambda": 1.0}, "num_steps=0 must be >= 1"),
         ({"num_candidates": ()}, "num_candidates must be in"),
-        ({"searches_per_question": 0}, "searches_per_question must be >= 1, got 0"),
+        ({"searches_per_question": 0}, "searches_per_question must be an integer >= 1, got 0"),
         (
             {**OUTCOME, "num_episodes": 6, "searches_per_question": 4},
             "searches_per_question=4 must divide num_episodes=6",
@@ -304,11 +304,15 @@ def test_collapse(shares, expected):
             {**OUTCOME, "gae_lambda": 0.9, "searches_per_question": 2},
             "searches_per_question=2 needs reward='outcome'",
         ),
-        ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
+        (
+            {"num_candidates": (4, 512)},
+            r"num_candidates must be integers in 1\.\.256, got \(4, 512\)",
+        ),
         ({"actor_hidden": (0,)}, "widths of hidden layers must be >= 1, got actor_hidden=\\(0,\\)"),
-        ({"num_iterations": 0}, "num_iterations must be >= 1, got 0"),
-        ({"num_episodes": 0}, "num_episodes must be >= 1, got 0"),
-        ({"max_depth": 0}, "max_depth must be >= 1, got 0"),
+        ({"num_iterations": True}, "num_iterations must be an integer >= 1, got True"),
+        ({"num_iterations": 0}, "num_iterations must be an integer >= 1, got 0"),
+        ({"num_episodes": 0}, "num_episodes must be an integer >= 1, got 0"),
+        ({"max_depth": 0}, "max_depth must be an integer >= 1, got 0"),
     ],
 )
 def test_refuses_configurations_without_meaning(options, message):

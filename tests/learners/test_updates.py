@@ -407,8 +407,9 @@ def test_one_trace_for_all_weights(key):
             "excludes sequential",
         ),
         (learners.PPO, {"clip": 0.0}, r"clip must be in \(0, 1\), got 0.0"),
-        (learners.PPO, {"num_epochs": 0}, "num_epochs must be >= 1, got 0"),
-        (learners.PPO, {"num_minibatches": 0}, "num_minibatches must be >= 1, got 0"),
+        (learners.PPO, {"num_epochs": True}, "num_epochs must be an integer >= 1, got True"),
+        (learners.PPO, {"num_epochs": 0}, "num_epochs must be an integer >= 1, got 0"),
+        (learners.PPO, {"num_minibatches": 0}, "num_minibatches must be an integer >= 1, got 0"),
         (learners.AWR, {"temperature": 0.0}, "temperature must be > 0, got 0.0"),
     ],
 )
