@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from ..models.source import ModelFolders, ModelSource
 from ..reporting.run_report import write_overview
 from ..runs.folder import read_run
 from ..specs.functions import function_lines
+from ..specs.recipe import path_of
 from .planning import plan_run
 from .ray_options import RayOptions
 from .recipes import Changes, read_recipe
@@ -78,9 +78,9 @@ def evaluate(
     plan = plan_run(
         loaded,
         ModelFolders() if models is None else models,
-        None if out is None else pathlib.Path(out),
+        None if out is None else path_of(out, "out"),
         searching=RayOptions(ray, ray_workers),
-        bank=None if bank is None else pathlib.Path(bank),
+        bank=None if bank is None else path_of(bank, "bank"),
         resume=resume,
     )
     run, _ = run_plan(plan, keep_going=keep_going)
@@ -92,9 +92,10 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     """The results in a run folder, whether finished, interrupted or in use; it is not changed.
 
     Raises:
-        BadInputError: not a run folder, another schema, or a damaged row (named by line).
+        BadInputError: not a path or not a run folder, another schema, or a damaged row, named by
+            line.
     """
-    return Run(read_run(pathlib.Path(folder)))
+    return Run(read_run(path_of(folder, "folder")))
 
 
 def _listed(name: str, values: Any) -> tuple[Any, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import BadInputError
+from ..errors import BadInputError, quoted
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,17 @@ class RayOptions:
     ray_workers: int | None = None
 
     def check(self) -> None:
-        """Raise BadInputError for a number of workers without a cluster."""
-        if self.ray_workers is not None and self.ray is None:
+        """Raise BadInputError for an option of a wrong type, or for workers without a cluster."""
+        if self.ray is not None and not isinstance(self.ray, str):
             raise BadInputError(
-                f"--ray-workers {self.ray_workers}: this process searches: give --ray local or an "
+                f"ray={quoted(self.ray)}: must be the address of a cluster as a text, or 'local'"
+            )
+        workers = self.ray_workers
+        if workers is not None and (type(workers) is not int or workers < 1):
+            raise BadInputError(f"ray_workers={quoted(workers)}: must be an integer of at least 1")
+        if workers is not None and self.ray is None:
+            raise BadInputError(
+                f"--ray-workers {workers}: this process searches: give --ray local or an "
                 "address, too"
             )
 

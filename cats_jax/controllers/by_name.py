@@ -6,7 +6,7 @@ import pathlib
 from typing import Any, Literal
 
 from ..live.method import SearchMethod
-from ..specs.recipe import StrategySpec
+from ..specs.recipe import StrategySpec, check_path_text, path_of
 from .strategies import DEFAULT_CONTROLLER, build_strategy
 
 
@@ -22,6 +22,7 @@ def search_method(name: str, **options: Any) -> SearchMethod:
     Raises:
         BadInputError: the name or an option is unknown, or a value breaks its rule.
     """
+    check_path_text(name, "name")
     return build_strategy(StrategySpec(name, options=tuple(sorted(options.items()))))
 
 
@@ -63,4 +64,4 @@ def load_controller(
         "beam_width": beam_width,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    return search_method("cats", checkpoint=str(name), **given)
+    return search_method("cats", checkpoint=str(path_of(name, "name")), **given)

@@ -6,6 +6,7 @@ Errors name the key that breaks a rule, before the minutes that loading the mode
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import re
 import warnings
@@ -262,6 +263,17 @@ def check_path_text(value: Any, where: str) -> None:
     """Raise BadInputError if a value is not a text that can be a name or a path."""
     if not is_path_text(value):
         raise BadInputError(f"{where}={quoted(value)}: must be a name or a path")
+
+
+def path_of(value: Any, where: str) -> pathlib.Path:
+    """A text or a path as a path.
+
+    Raises:
+        BadInputError: the value is neither, or empty.
+    """
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value or None
+    check_path_text(text, where)
+    return pathlib.Path(text)
 
 
 def _frozen(value: Any, name: str) -> Any:

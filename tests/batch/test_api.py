@@ -169,6 +169,13 @@ def test_an_interrupted_run_resumes_by_command_or_by_call(runs, tmp_path, monkey
         ({"strategies": ["os:getcwd"]}, {"functions": False}, "--no-functions refuses code"),
         ({}, {"strategies": "narrow"}, r"--strategies: 'narrow' is not in the recipe"),
         ({}, {"seeds": 1.5}, r"seeds=1.5: must be a list of values"),
+        ({}, {"ray": 3}, r"ray=3: must be the address of a cluster as a text, or 'local'"),
+        (
+            {},
+            {"ray": "local", "ray_workers": 0},
+            r"ray_workers=0: must be an integer of at least 1",
+        ),
+        ({}, {"bank": 3}, r"bank=3: must be a name or a path"),
         ({}, {"ray_workers": 2}, r"--ray-workers 2: this process searches"),
         ({}, {"bank": "nothing", "ray": "local"}, r"--bank asks no model: give it without --ray"),
     ],
@@ -189,6 +196,9 @@ def test_other_bad_recipes(tmp_path):
         cats_jax.evaluate(tmp_path / "no.yaml")
     with pytest.raises(BadInputError, match="is no run folder"):
         cats_jax.load_run(tmp_path)
+    for value in (3, None, b"runs", ["runs"], ""):
+        with pytest.raises(BadInputError, match=r"folder=.*: must be a name or a path"):
+            cats_jax.load_run(value)
 
 
 def test_a_folder_with_rows_may_be_refused(runs):

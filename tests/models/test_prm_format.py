@@ -41,6 +41,10 @@ def test_formats_are_found_by_name():
     assert all(name == value.name for name, value in PRM_FORMATS.items())
     with pytest.raises(BadInputError, match=r"'skyworks' is unknown: did you mean 'skywork'\?"):
         prm_format("skyworks")
+    with pytest.raises(
+        BadInputError, match=r"name=\['skywork'\]: must be the name of a PRM format"
+    ):
+        prm_format(["skywork"])
 
 
 @pytest.mark.parametrize(

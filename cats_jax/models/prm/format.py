@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ...errors import BadInputError, known_names
+from ...errors import BadInputError, known_names, quoted
 from ...storage.yaml_file import checked_fields, naming
 from ...storage.yaml_reading import load_yaml
 from .verdict import TokenPair, Verdict
@@ -228,6 +228,8 @@ def prm_format(name: str) -> PRMFormat:
     Raises:
         BadInputError: there is no such format.
     """
+    if not isinstance(name, str):
+        raise BadInputError(f"name={quoted(name)}: must be the name of a PRM format")
     if name not in PRM_FORMATS:
         known = known_names(name, [*PRM_FORMATS, "auto"])
         raise BadInputError(f"PRM format {name!r} is unknown: {known}, or a .yaml file")
