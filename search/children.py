@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from .interface import check_count
 from .types import Expansion, Request
 
 
@@ -38,10 +39,9 @@ def with_capacity(expand: Callable[..., Expansion], capacity: int) -> Callable[.
     """`expand(params, key, request, capacity=capacity)` as an expand function.
 
     Raises:
-        ValueError: capacity < 1.
+        ValueError: capacity is not an integer >= 1.
     """
-    if capacity < 1:
-        raise ValueError(f"capacity must be >= 1, got {capacity}")
+    check_count("capacity", capacity, 1)
 
     def expand_fn(params: Any, key: jax.Array, request: Request) -> Expansion:
         return expand(params, key, request, capacity=capacity)

@@ -228,6 +228,23 @@ class Strategy:
             )
 
 
+def check_one_search(state: SearchState) -> None:
+    """Raise ValueError if the state has a batch axis, over which sums would mix the searches."""
+    if state.phase.ndim:
+        raise ValueError(
+            f"the state is a batch of searches of shape {list(state.phase.shape)}: use jax.vmap"
+        )
+
+
+def check_is_strategy(value: Any) -> None:
+    """Raise TypeError unless the value is a `Strategy`."""
+    if not isinstance(value, Strategy):
+        raise TypeError(
+            f"strategy must be a search.Strategy, got {value!r:.60}: call its factory, as in "
+            "search.beam()"
+        )
+
+
 @functools.cache
 def scoring_ends(strategy: Strategy) -> Strategy:
     """The strategy, with PRM scores requested only for children that end: for outcome models.
@@ -278,10 +295,13 @@ def request(
     Raises:
         TypeError: `num_samples` is not made of integers.
     """
-    if not jnp.issubdtype(jnp.result_type(num_samples), jnp.integer):
+    # Integers of Python keep their type, so that those beyond i32 are errors.
+    dtype = jnp.result_type(
+        num_samples if isinstance(num_samples, int) else jnp.asarray(num_samples)
+    )
+    if not jnp.issubdtype(dtype, jnp.integer):
         raise TypeError(
-            f"num_samples must be integers, got {jnp.result_type(num_samples)}: round them and "
-            "use .astype(jnp.int32)"
+            f"num_samples must be integers, got {dtype}: round them and use .astype(jnp.int32)"
         )
     frontier = state.frontier
     slots = frontier.valid.shape
@@ -317,5 +337,11 @@ def answer(params: Any, state: SearchState, *, strategy: Strategy) -> Int[Array,
         params: of the strategy's policy.
         state: at the end of the search, or at any time before.
         strategy: static.
+
+    Raises:
+        TypeError: `strategy` is not a `Strategy`.
+        ValueError: `state` is a batch of searches.
     """
+    check_is_strategy(strategy)
+    check_one_search(state)
     return strategy.answer(params, state.finished, state.context, strategy.aggregation)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .interface import Strategy
+from .interface import Strategy, check_is_strategy, check_one_search
 from .types import Context, Paths, SearchState
 from .vectors import VECTOR_SIZE
 
@@ -25,7 +26,13 @@ def capacity_for(size: int) -> int:
 
     Args:
         size: N or K, in 1..MAX_CANDIDATES.
+
+    Raises:
+        TypeError: `size` is not an integer.
+        ValueError: `size` is outside that range.
     """
+    size = _size("size", size)
+    _check_range("size", size, MAX_CANDIDATES, "the largest N")
     return next(capacity for capacity in _CAPACITIES if capacity >= size)
 
 
@@ -57,16 +64,29 @@ def init(
         depth_capacity: `T`, static; default `max_depth`, which must then be concrete.
 
     Raises:
-        ValueError: a concrete size breaks its range. The caller must check traced sizes.
+        ValueError: a concrete size breaks its range. Traced sizes can't be checked: beyond their
+            range, the search keeps and samples other numbers of paths than the sizes say.
+        TypeError: a size is not one integer, or another argument has a wrong type.
     """
-    frontier_capacity = capacity if frontier_capacity is None else frontier_capacity
+    check_is_strategy(strategy)
+    _check_root(root)
+    if not isinstance(context, Context):
+        raise TypeError(f"context must be a search.Context, got {context!r:.60}")
+    capacity = _size("capacity", capacity)
+    num_candidates, max_depth = (
+        _size("num_candidates", num_candidates),
+        _size("max_depth", max_depth),
+    )
+    budget = None if budget is None else _size("budget", budget)
+    frontier_capacity = _size(
+        "frontier_capacity", capacity if frontier_capacity is None else frontier_capacity
+    )
     if depth_capacity is None:
         if not isinstance(max_depth, int):
             raise ValueError("depth_capacity must be given when max_depth is traced")
         depth_capacity = max_depth
-    if width is None:
-        width = strategy.width(num_candidates)
-    assert width is not None
+    depth_capacity = _size("depth_capacity", depth_capacity)
+    width = _size("width", strategy.width(num_candidates) if width is None else width)
     _check_range("capacity", capacity, MAX_CANDIDATES, "the largest N")
     _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
     _check_range("width", width, frontier_capacity, "the frontier's capacity")
@@ -91,14 +111,20 @@ def init(
         context=jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), context),
         memory=(),
     )
-    return state.replace(memory=strategy.init_memory(state))
+    state = state.replace(memory=strategy.init_memory(state))
+    # No two leaves share a buffer, so that a jitted tick may take the state with `donate_argnums`.
+    return jax.tree.map(jnp.copy, state)
 
 
 def is_terminal(state: SearchState) -> Bool[Array, ""]:
     """Whether the search has ended, which it does only between two steps (phase 0).
 
     It has ended if |finished| >= K, the frontier is empty, or the budget or the steps are spent.
+
+    Raises:
+        ValueError: `state` is a batch of searches.
     """
+    check_one_search(state)
     ended = (
         (count(state.finished) >= state.width)
         | ~jnp.any(state.frontier.valid)
@@ -231,6 +257,30 @@ def where_rows(condition: Bool[Array, " N"], on_true: Any, on_false: Any) -> Any
     return jax.tree.map(pick, on_true, on_false)
 
 
+def _size(name: str, value: Any) -> Any:
+    """An integer of Python, NumPy or JAX as an int; a traced i32[] as it is."""
+    if isinstance(value, jax.core.Tracer):
+        if value.ndim or not jnp.issubdtype(value.dtype, jnp.integer):
+            raise TypeError(
+                f"{name} must be one integer, got {value.aval}: use jax.vmap for a batch"
+            )
+        return value
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be one integer, got {value!r:.60}") from None
+
+
+def _check_root(root: Any) -> None:
+    for leaf in jax.tree.leaves(root):
+        if isinstance(leaf, str):
+            raise TypeError(
+                f"root must be an embedding of numbers, such as jnp.int32(0), got the text {leaf!r}"
+            )
+
+
 def _int32(value: int | jax.Array) -> jax.Array:
     return jnp.asarray(value, jnp.int32)
 
@@ -248,8 +298,8 @@ def _check_limits(num_candidates: Any, width: Any, budget: Any) -> None:
     """Check the values that are not traced."""
     if isinstance(width, int) and isinstance(num_candidates, int) and width > num_candidates:
         raise ValueError(f"width must be at most num_candidates: {width} > {num_candidates}")
-    if isinstance(budget, int) and budget < 0:
-        raise ValueError(f"budget must be >= 0, got {budget}")
+    if isinstance(budget, int) and not 0 <= budget < 1 << 31:
+        raise ValueError(f"budget must be >= 0 and below 2**31, got {budget}")
 
 
 def _check_range(name: str, value: int | jax.Array, upper: int, what: str) -> None:

@@ -18,7 +18,7 @@ from .aggregations import path_keys, path_scores
 from .allocation import allocate
 from .calibration import calibrate_children
 from .children import asked_rows
-from .interface import Strategy
+from .interface import Strategy, check_is_strategy, check_one_search
 from .ranking import prune
 from .shapes import check_expansion_shapes, check_memory, check_planned, check_request
 from .state import (
@@ -56,7 +56,11 @@ def plan(
 
     Raises:
         AssertionError: the strategy's request or memory has a wrong shape or dtype.
+        TypeError: `strategy` is not a `Strategy`.
+        ValueError: `state` is a batch of searches.
     """
+    check_is_strategy(strategy)
+    check_one_search(state)
     seen = _seen_by(state, strategy)
     if strategy.base is None:
         wanted, memory = check_planned(strategy.plan(params, key, seen))

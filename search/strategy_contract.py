@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .children import children_of
-from .interface import Strategy, answer, scoring_ends
+from .interface import Strategy, answer, check_is_strategy, scoring_ends
 from .loop import Recorder, Tick, rollout
 from .state import init, is_terminal
 from .types import Context, Expansion, Request, SearchState
@@ -36,7 +36,9 @@ def check_strategy(strategy: Strategy, params: Any = (), *, seed: int = 0) -> No
 
     Raises:
         AssertionError: a rule is broken; the message names the strategy and the rule.
+        TypeError: `strategy` is not a `Strategy`.
     """
+    check_is_strategy(strategy)
     require = functools.partial(_require, strategy)
     _check_sizes(strategy, require)
     strategy = _naming_functions(strategy)

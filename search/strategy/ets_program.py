@@ -75,7 +75,7 @@ class _Tree(NamedTuple):
 
     def below(self, marked: Bool[Array, " N"]) -> Int[Array, "N T"]:
         """Number of marked leaves below each node."""
-        sums = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(marked.astype(jnp.int32))])
+        sums = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(marked, dtype=jnp.int32)])
         return sums[self.end] - sums[self.first]
 
 
@@ -163,7 +163,7 @@ def cluster(
         leaves: rows that have a cluster; the others name themselves.
         distance: clusters at most this far apart are joined.
     """
-    rows = jnp.arange(leaves.shape[0])
+    rows = _rows(leaves)
     similarities = cosines(jnp.where(leaves[:, None], vectors, 0.0))
     pairs = leaves[:, None] & leaves[None, :] & (rows[:, None] != rows[None, :])
     apart = jnp.where(pairs, 1.0 - similarities, jnp.inf)
@@ -173,7 +173,7 @@ def cluster(
 
     def merge(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         apart, sizes, names = carry
-        pair = jnp.stack(jnp.divmod(jnp.argmin(apart), len(rows)))
+        pair = jnp.stack(jnp.divmod(jnp.argmin(apart).astype(jnp.int32), len(rows)))
         into, gone = pair.min(), pair.max()
         weights = sizes[into] / (sizes[into] + sizes[gone])
         mean = weights * apart[into] + (1.0 - weights) * apart[gone]
@@ -185,7 +185,7 @@ def cluster(
         sizes = jnp.where(is_into, sizes[into] + sizes[gone], sizes)
         return apart, sizes, jnp.where(names == gone, into, names)
 
-    return jax.lax.while_loop(is_near, merge, (apart, jnp.ones(len(rows)), rows))[2]
+    return jax.lax.while_loop(is_near, merge, (apart, jnp.ones(len(rows), jnp.float32), rows))[2]
 
 
 def solve(
@@ -215,13 +215,13 @@ def _last_visit(
 ) -> _Visit:
     """The end of the branch and bound; arguments as in `solve`."""
     terms = _terms(program, numbers, ancestors, clusters, leaves)
-    rows = jnp.arange(leaves.shape[0])
+    rows = _rows(leaves)
     alone = terms.own - terms.cost * _float(terms.tree.above.sum(axis=1)) + terms.gain
     alone = jnp.where(leaves, alone, -jnp.inf)
     start = _Visit(
         kept=jnp.zeros_like(leaves),
         is_open=leaves,
-        level=jnp.full(len(rows), -1),
+        level=jnp.full(len(rows), -1, jnp.int32),
         trial=jnp.zeros(len(rows) + 1, jnp.int32),
         newest=jnp.int32(0),
         pays=jnp.full(len(rows), terms.gain),
@@ -246,7 +246,7 @@ def _terms(
 ) -> _Terms:
     tree = _tree(ancestors, leaves)
     num_nodes = leaves.sum() + tree.is_first.sum()
-    num_clusters = (leaves & (clusters == jnp.arange(leaves.shape[0]))).sum()
+    num_clusters = (leaves & (clusters == _rows(leaves))).sum()
     cost = program.lambdac / jnp.maximum(_float(num_nodes), 1.0)
     places = _float(jnp.where(leaves, numbers, 0))
     return _Terms(
@@ -275,7 +275,7 @@ def _visit(terms: _Terms, state: _Visit) -> _Visit:
     tries = ~goes_back & ~(keep | drop).any()
     newest = state.newest + jnp.where(goes_back, -1, jnp.where(tries, 1, 0))
 
-    trial = jnp.argmax(jnp.where(is_open, chances, -jnp.inf))
+    trial = jnp.argmax(jnp.where(is_open, chances, -jnp.inf)).astype(jnp.int32)
     keep = jnp.where(tries, jnp.arange(len(kept)) == trial, keep)
     undone = goes_back & (state.level >= state.newest)
     replaced = (is_open | undone) & _replaceable(terms, state.trial[jnp.maximum(state.newest, 0)])
@@ -340,7 +340,7 @@ def _best_leaves(
 
     def up(values: Array, column: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
         first, end, is_name, cost = column
-        sums = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.maximum(values, 0.0))])
+        sums = jnp.concatenate([jnp.zeros(1, jnp.float32), jnp.cumsum(jnp.maximum(values, 0.0))])
         found = sums[end] - sums[first] - cost
         # Every leaf below a node gets the node's value; the first one passes it on.
         return jnp.where(is_name, found, 0.0), found > 0.0
@@ -361,7 +361,7 @@ def _replaceable(terms: _Terms, leaf: Array) -> Bool[Array, " N"]:
 
 
 def _tree(ancestors: Int[Array, "N T"], leaves: Bool[Array, " N"]) -> _Tree:
-    rows = jnp.arange(leaves.shape[0])[:, None]
+    rows = _rows(leaves)[:, None]
     above = leaves[:, None] & (ancestors >= 0)
     before = jnp.roll(ancestors, 1, axis=0)
     continues = above & jnp.roll(leaves, 1)[:, None] & (ancestors == before) & (rows > 0)
@@ -372,6 +372,10 @@ def _tree(ancestors: Int[Array, "N T"], leaves: Bool[Array, " N"]) -> _Tree:
         ancestors, jnp.maximum(above.sum(axis=1, keepdims=True) - 1, 0), axis=1
     )
     return _Tree(above, first, end, above & ~continues, parent[:, 0])
+
+
+def _rows(leaves: Array) -> Int[Array, " N"]:
+    return jnp.arange(leaves.shape[0], dtype=jnp.int32)
 
 
 def _float(values: Array) -> Array:

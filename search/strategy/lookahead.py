@@ -132,7 +132,11 @@ def _rescored(
     slots = candidates.valid.shape[0]
     # Only row numbers are scattered; what is out of bounds is dropped.
     target = jnp.where(is_scored, row, slots)
-    child = jnp.full((slots,), -1, jnp.int32).at[target].set(jnp.arange(slots), mode="drop")
+    child = (
+        jnp.full((slots,), -1, jnp.int32)
+        .at[target]
+        .set(jnp.arange(slots, dtype=jnp.int32), mode="drop")
+    )
     newest = last(pool.step_scores, pool.depth)[jnp.maximum(child, 0)]
     return with_newest_scores(candidates, child >= 0, newest)
 

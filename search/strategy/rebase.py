@@ -83,7 +83,9 @@ def balanced(
     """
     slots = scores.shape[0]
     rank = segment_ranks(scores, jnp.zeros((slots,), jnp.int32), valid)
-    row = jnp.zeros((slots,), jnp.int32).at[rank].set(jnp.arange(slots), mode="drop")
+    row = (
+        jnp.zeros((slots,), jnp.int32).at[rank].set(jnp.arange(slots, dtype=jnp.int32), mode="drop")
+    )
     taken = jnp.arange(slots) < jnp.sum(valid)
     top = jnp.max(scores, initial=-jnp.inf, where=valid)
     mass = jnp.where(taken, jnp.exp(scores[row] - top), 0.0)

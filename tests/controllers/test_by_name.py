@@ -55,6 +55,15 @@ def _calibration(searcher):
     return pytest.approx(tuple(_context(searcher).calibration))
 
 
+@pytest.mark.parametrize("value", [3, None, b"cats", ["cats"]])
+def test_a_name_of_a_wrong_type_is_named(value):
+    for load in (cats_jax.load_controller, cats_jax.search_method):
+        with pytest.raises(
+            BadInputError, match=f"name={re.escape(repr(value))}: must be a name or"
+        ):
+            load(value)
+
+
 def test_a_controller_brings_calibration_parameters_and_price(cats):
     searcher = _searcher(cats)
     assert tuple(WEAK["exact"]) == _calibration(searcher)

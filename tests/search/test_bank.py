@@ -48,7 +48,7 @@ def test_contract(number, prm):
 
 def test_expander_is_one_object_per_capacity():
     assert bank.expander(8) is bank.expander(8)
-    with pytest.raises(ValueError, match="capacity must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="capacity must be an integer >= 1, got 0"):
         bank.expander(0)
 
 

@@ -1,9 +1,11 @@
 """The parts of a search, each against brute force: scores, ranks, allocation, votes, actions."""
 
 import functools
+import inspect
 import itertools
 import math
 import random
+import warnings
 
 import hypothesis
 import hypothesis.strategies as st
@@ -524,7 +526,13 @@ BAD_SIZES = [
     ({"width": 5, "frontier_capacity": 4}, r"width must be in 1\.\.4 .*frontier.*got 5"),
     ({"max_depth": 0}, r"max_depth must be in 1\.\.\d+ .*got 0"),
     ({"max_depth": 4, "depth_capacity": 3}, r"max_depth must be in 1\.\.3 .*got 4"),
-    ({"budget": -1}, "budget must be >= 0, got -1"),
+    ({"budget": -1}, "budget must be >= 0 .*got -1"),
+    ({"budget": 1 << 31}, r"budget must be .*below 2\*\*31, got 2147483648"),
+    # Numbers of NumPy and JAX that are not traced are checked, too.
+    ({"num_candidates": jnp.int32(300)}, r"num_candidates must be in 1\.\.16 .*got 300"),
+    ({"width": jnp.int32(9)}, "width must be at most num_candidates: 9 > 8"),
+    ({"max_depth": jnp.int32(4), "depth_capacity": 3}, r"max_depth must be in 1\.\.3 .*got 4"),
+    ({"budget": jnp.int32(-1)}, "budget must be >= 0 .*got -1"),
 ]
 
 
@@ -535,16 +543,99 @@ def test_init_names_the_size_that_is_wrong(sizes, message):
 
 
 def test_init_needs_a_depth_capacity_for_a_traced_depth():
+    def depths(max_depth):
+        return search.init(
+            jnp.int32(0), strategy=search.beam(), num_candidates=8, max_depth=max_depth
+        ).frontier.step_scores
+
+    assert depths(jnp.int32(3)).shape[1] == 3
     with pytest.raises(ValueError, match="depth_capacity must be given"):
-        search.init(jnp.int32(0), strategy=search.beam(), num_candidates=8, max_depth=jnp.int32(3))
+        jax.eval_shape(depths, jnp.int32(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_candidates", 4.7, "num_candidates must be one integer, got 4.7"),
+        ("num_candidates", True, "num_candidates must be one integer, got True"),
+        ("num_candidates", jnp.array([8, 8]), "num_candidates must be one integer, got Array"),
+        ("budget", math.nan, "budget must be one integer, got nan"),
+        ("capacity", np.float64(16), "capacity must be one integer, got np.float64"),
+    ],
+)
+def test_a_size_that_is_not_one_integer_is_named(name, value, message):
+    with pytest.raises(TypeError, match=message):
+        search.state._size(name, value)
+
+
+def test_a_traced_size_is_one_integer():
+    assert search.state._size("N", np.int64(3)) == 3
+    sizes = jax.eval_shape(jax.vmap(lambda n: search.state._size("N", n)), jnp.arange(3))
+    assert sizes.shape == (3,)
+    for value in (jnp.arange(3), jnp.float32(3.0)):
+        with pytest.raises(TypeError, match=r"N must be one integer, got .*use jax.vmap"):
+            jax.eval_shape(lambda n: search.state._size("N", n), value)
+
+
+@pytest.mark.parametrize("name", ["beam", "particle_gibbs"])
+def test_the_first_state_can_be_donated(name):
+    context = search.Context(price=jnp.float32(0.5))
+    state = search.init(
+        jnp.int32(0),
+        strategy=search.methods.DEFAULTS[name],
+        num_candidates=2,
+        max_depth=2,
+        capacity=4,
+        context=context,
+    )
+    pointers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
+    assert len(set(pointers)) == len(pointers)
+    assert context.price.unsafe_buffer_pointer() not in pointers
+
+
+@pytest.mark.parametrize("function", ["is_terminal", "answer", "plan"])
+def test_a_batch_of_searches_needs_vmap(function):
+    beam = search.beam()
+    state = search.init(jnp.int32(0), strategy=beam, num_candidates=2, max_depth=2, capacity=4)
+    call = {
+        "is_terminal": search.is_terminal,
+        "answer": lambda state: search.answer((), state, strategy=beam),
+        "plan": lambda state: search.plan((), jax.random.key(0), state, strategy=beam),
+    }[function]
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf, leaf]), state)
+    with pytest.raises(ValueError, match=r"a batch of searches of shape \[3\]: use jax.vmap"):
+        call(batch)
+    assert jax.tree.leaves(jax.eval_shape(jax.vmap(call), batch))[0].shape[0] == 3
+
+
+def test_a_root_is_no_text_and_a_strategy_no_factory():
+    sizes = {"num_candidates": 2, "max_depth": 2, "capacity": 4}
+    with pytest.raises(TypeError, match=r"root must be an embedding .* got the text 'What is 2"):
+        search.init("What is 2 + 2?", strategy=search.beam(), **sizes)
+    for value in ("beam", search.beam):
+        with pytest.raises(
+            TypeError, match=r"strategy must be a search.Strategy, .*search.beam\(\)"
+        ):
+            search.interface.check_is_strategy(value)
+
+
+def test_a_request_takes_a_list_of_integers():
+    state = search.init(
+        jnp.int32(0), strategy=search.beam(), num_candidates=2, max_depth=2, capacity=4
+    )
+    request = inspect.unwrap(search.request)
+    assert request(state, [2, 0, 0, 1]).num_samples.tolist() == [2, 0, 0, 1]
+    with pytest.raises(TypeError, match="num_samples must be integers, got float32: round"):
+        request(state, [2.0, 0.0, 0.0, 1.0])
 
 
 BAD_OPTIONS = [
     (lambda: search.beam(expansion=0), "expansion must be an integer >= 1, got 0"),
     (lambda: search.best_of_n(vote="loudest"), "unknown answer rule 'loudest'"),
     (lambda: search.methods.dvts(path_score="median"), "unknown aggregation 'median'"),
-    (lambda: search.cats.CatsConfig(rounds=0), "rounds must be >= 1, got 0"),
-    (lambda: search.cats.CatsConfig(num_base=0), "num_base must be >= 1, got 0"),
+    (lambda: search.cats.CatsConfig(rounds=0), "rounds must be an integer >= 1, got 0"),
+    (lambda: search.cats.CatsConfig(rounds=True), "rounds must be an integer >= 1, got True"),
+    (lambda: search.cats.CatsConfig(num_base=0), "num_base must be an integer >= 1, got 0"),
     (lambda: search.cats.CatsConfig(score_base=False), "score_base=False needs calibrated=True"),
     (
         lambda: search.cats.CatsConfig(cost_unit="steps"),
@@ -575,6 +666,50 @@ def test_a_bad_option_is_named(build, message):
         build()
 
 
+@pytest.mark.parametrize("name", ["ets", "rebase", "lookahead"])
+def test_a_search_stays_in_32_bits_where_64_are_enabled(name):
+    strategy = search.methods.DEFAULTS[name]
+
+    def run(key):
+        state = search.init(
+            jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=2, capacity=4
+        )
+        final, _ = search.rollout(
+            (),
+            (jnp.float32(0.0), jnp.float32(1.0)),
+            key,
+            state,
+            strategy=strategy,
+            expand_fn=_four_children,
+        )
+        return final
+
+    standard = jax.numpy_dtype_promotion("standard")
+    with jax.enable_x64(True), standard, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        final = jax.eval_shape(run, jax.random.key(0))
+    wide = {leaf.dtype for leaf in jax.tree.leaves(final)} & {np.dtype("f8"), np.dtype("i8")}
+    assert not wide
+
+
+def _four_children(params, key, request):
+    parent, valid = search.children.children_of(request.num_samples, 4)
+    zeros, numbers = jnp.zeros(4, jnp.float32), jnp.arange(4, dtype=jnp.int32)
+    done = request.to_end[parent]
+    return search.Expansion(
+        valid=valid,
+        parent=parent,
+        score=zeros,
+        done=done,
+        answer=jnp.where(done, numbers, -1),
+        text=numbers,
+        log_prob=zeros,
+        num_tokens=numbers,
+        embedding=numbers,
+        vector=jnp.ones((4, search.vectors.VECTOR_SIZE), jnp.float32),
+    )
+
+
 def test_equal_options_give_the_same_strategy():
     assert search.beam(expansion=4) is search.beam(expansion=4)
     assert search.beam(expansion=4) is not search.beam(expansion=2)
@@ -583,3 +718,8 @@ def test_equal_options_give_the_same_strategy():
 def test_a_capacity_is_the_smallest_that_holds_the_rows():
     sizes = {1: 4, 4: 4, 5: 16, 16: 16, 17: 64, 64: 64, 65: 256, 256: 256}
     assert {size: search.state.capacity_for(size) for size in sizes} == sizes
+    for size in (0, 257):
+        with pytest.raises(
+            ValueError, match=rf"size must be in 1\.\.256 \(the largest N\), got {size}"
+        ):
+            search.state.capacity_for(size)

@@ -304,7 +304,7 @@ def test_one_trace_serves_all_questions_and_requests(key):
 
 def test_the_same_capacity_gives_the_same_function():
     assert simulation.simulator(16) is simulation.simulator(16)
-    with pytest.raises(ValueError, match="capacity must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="capacity must be an integer >= 1, got 0"):
         simulation.simulator(0)
 
 
