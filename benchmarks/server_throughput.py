@@ -43,7 +43,7 @@ from cats_jax.controllers.strategies import build_strategy
 from cats_jax.datasets.question_set import QuestionSet
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.searcher import Searcher
-from cats_jax.models.serving.http_engine import HTTPSampler, Server
+from cats_jax.models.serving.http_engine import HTTPSampler, ServerClient
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepGenerator, StepScorer
 from cats_jax.reporting.printing import show_table
@@ -77,7 +77,7 @@ def main() -> None:
         policy, recorder = recorded_policy(
             world.policy_path(POLICY),
             # The peer asks for no log-probabilities, either.
-            lambda context: HTTPSampler(Server(url, context=context), log_probs=False),
+            lambda context: HTTPSampler(ServerClient(url, context=context), log_probs=False),
             max_step_tokens=MAX_STEP_TOKENS,
             max_answer_tokens=MAX_ANSWER_TOKENS,
         )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 import search
 
-from .types import Episode
+from .states import Episode
 
 
 class Outcome(NamedTuple):

@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float
 
 import search
 
-from .types import Episode
+from .states import Episode
 
 
 def path_returns(

@@ -20,14 +20,14 @@ from .networks import Network, make_actor, make_critic
 from .policy import make_policy
 from .returns import mean_of_others, one_step, path_returns, question_returns
 from .rows import map_blocks, pack
+from .states import Curves, Episode, LearnerState, Metrics
 from .train_config import TrainConfig
-from .types import Curves, Episode, LearnerState, Metrics
 
 BUCKETS = (16, 64, search.state.MAX_CANDIDATES)
 """Pool sizes of the batches: small pools save time. A question's pool is the smallest >= N."""
 
 
-class Batch(NamedTuple):
+class QuestionBatch(NamedTuple):
     """The questions of an iteration whose pools have one size.
 
     Attributes:
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     num_questions: int
 
 
-class Draws(NamedTuple):
+class QuestionDraws(NamedTuple):
     """The draws for the `Q` questions of a batch."""
 
     keys: jax.Array  # key[Q]; of the question and its searches, see `learners.episodes.search_keys`
@@ -55,16 +55,17 @@ class UpdateFns(NamedTuple):
     Attributes:
         strategy: search with the sampling policy, whose params are `LearnerState.actor`.
         init: `key -> (LearnerState, keys [num_iterations])`, the fresh state; consumes the key.
-        draw: `key -> (update key, [Draws of each batch])`; consumes the key of an iteration.
+        draw: `key -> (update key, [QuestionDraws of each batch])`; consumes the key of an
+            iteration.
         learn: `(state, played, index, update key) -> (state, Curves of the iteration)`: one update
             from `played`, a list of the `(Episode, Outcome)` of each batch. The index of the
             iteration, i32[], sets the weight of the entropy bonus.
     """
 
     strategy: search.Strategy
-    batches: tuple[Batch, ...]
+    batches: tuple[QuestionBatch, ...]
     init: Callable[[jax.Array], tuple[LearnerState, jax.Array]]
-    draw: Callable[[jax.Array], tuple[jax.Array, list[Draws]]]
+    draw: Callable[[jax.Array], tuple[jax.Array, list[QuestionDraws]]]
     learn: Callable[
         [LearnerState, Sequence[tuple[Episode, Outcome]], jax.Array, jax.Array],
         tuple[LearnerState, Curves],
@@ -97,7 +98,7 @@ def make_update_fns(
         init_key, run_key = jax.random.split(key)
         return learner.init(init_key), jax.random.split(run_key, config.num_iterations)
 
-    def draw(key: jax.Array) -> tuple[jax.Array, list[Draws]]:
+    def draw(key: jax.Array) -> tuple[jax.Array, list[QuestionDraws]]:
         update_key, *batch_keys = jax.random.split(key, 1 + len(batches))
         drawn = [_draw(config, *each) for each in zip(batches, batch_keys, strict=True)]
         return update_key, drawn
@@ -130,7 +131,7 @@ def make_update_fns(
     )
 
 
-def buckets(num_candidates: tuple[int, ...], num_episodes: int) -> tuple[Batch, ...]:
+def buckets(num_candidates: tuple[int, ...], num_episodes: int) -> tuple[QuestionBatch, ...]:
     """The batches of an iteration, with questions in proportion to their numbers of values of N."""
     found: dict[int, tuple[int, ...]] = {}
     for size in num_candidates:
@@ -140,16 +141,16 @@ def buckets(num_candidates: tuple[int, ...], num_episodes: int) -> tuple[Batch, 
     left, values_left = num_episodes, len(num_candidates)
     for capacity, sizes in sorted(found.items()):
         number = max(1, round(left * len(sizes) / values_left))
-        shares.append(Batch(min(capacity, max(sizes)), sizes, number))
+        shares.append(QuestionBatch(min(capacity, max(sizes)), sizes, number))
         left, values_left = left - number, values_left - len(sizes)
     return tuple(shares)
 
 
-def _draw(config: TrainConfig, batch: Batch, key: jax.Array) -> Draws:
+def _draw(config: TrainConfig, batch: QuestionBatch, key: jax.Array) -> QuestionDraws:
     """A random N, price and rate for each question of a batch; consumes the key."""
     question_key, size_key, price_key, rate_key = jax.random.split(key, 4)
     number = batch.num_questions
-    return Draws(
+    return QuestionDraws(
         keys=jax.random.split(question_key, number),
         num_candidates=jax.random.choice(size_key, jnp.asarray(batch.sizes, jnp.int32), (number,)),
         price=jax.random.choice(price_key, jnp.asarray(config.prices, jnp.float32), (number,)),

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.token_engine import Sampled, Sampler, SampleRequest
+from cats_jax.models.serving.token_engine import Sampler, SampleRequest, TokenSample
 
 
 class Recorder:
@@ -35,7 +35,7 @@ class Recorder:
         """Forget all calls."""
         self._calls.clear()
 
-    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
+    def sample(self, requests: Sequence[SampleRequest]) -> list[list[TokenSample]]:
         """The samples of the other sampler."""
         with self._lock:
             self._calls.append(requests)

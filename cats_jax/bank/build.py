@@ -25,7 +25,7 @@ from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.readable import check_readable
-from ..models.settle import check_shares, settle
+from ..models.resolve import check_shares, resolve_models
 from ..models.source import (
     ModelSource,
     check_models,
@@ -112,10 +112,10 @@ class PlannedBank:
 
 
 def plan_bank(recipe: BankRecipe, models: ModelSource, block_size: int) -> PlannedBank:
-    """Read the questions of a recipe and settle its models; arguments as in `collect_bank`."""
+    """Read the questions of a recipe and resolve its models; arguments as in `collect_bank`."""
     known = load_questions(recipe.questions)
     check_readable(models, recipe.policy, recipe.questions, known.questions)
-    policy, prms = settle(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
+    policy, prms = resolve_models(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
     if recipe.allocation.reads_scores:
         check_shares(policy, prms)
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)

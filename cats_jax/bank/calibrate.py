@@ -41,7 +41,7 @@ _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apa
 
 
 @dataclass(frozen=True)
-class Figures:
+class CalibrationFigures:
     """Figures of the quality of predicted probabilities.
 
     Attributes:
@@ -181,7 +181,7 @@ def fit_logistic(
     return minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8}).x
 
 
-def figures(candidates: Candidates, odds: np.ndarray) -> Figures:
+def figures(candidates: Candidates, odds: np.ndarray) -> CalibrationFigures:
     """Cross-entropy and the pair figure of predicted log-odds, f[C]."""
     right, weight = candidates.right, candidates.weight
     nll = -np.where(right, log_expit(odds), log_expit(-odds))
@@ -195,7 +195,7 @@ def figures(candidates: Candidates, odds: np.ndarray) -> Figures:
         node_weight = weight[start] * (end - start)
         wins += node_weight * float(np.mean((ahead > 0) + 0.5 * (ahead == 0)))
         total += node_weight
-    return Figures(
+    return CalibrationFigures(
         cross_entropy=float((weight * nll).sum() / weight.sum()),
         pair=wins / total if total else float("nan"),
     )

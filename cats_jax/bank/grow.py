@@ -27,7 +27,7 @@ from ..live.seeds import stable_seed
 from ..live.tree import AnswerClasses, answer_and_end, sampled_step, why_invalid
 from ..protocols import AnswerGrader, Question, StepGenerator, StepRequest, StepSample, StepScorer
 from .score import ScoredTree, score
-from .types import ROOT, Allocation, Nodes, Tree, apart, fill_values
+from .trees import ROOT, Allocation, Nodes, QuestionTree, apart, fill_values
 
 
 def level_number(level: Any) -> int:
@@ -47,7 +47,7 @@ def grow(
     max_depth: int,
     seed: int,
     report: Callable[[float], None] = lambda share: None,
-) -> list[Tree]:
+) -> list[QuestionTree]:
     """The trees of some questions; each tree is a function of its question and the seed.
 
     Args:
@@ -207,12 +207,12 @@ class _GrowingTree(ScoredTree):
         self._like_root = self._best_by_each_prm(self._allocation.root_draws_per_prm)
         self._first_new = len(nodes)
 
-    def finished(self) -> Tree:
+    def finished(self) -> QuestionTree:
         plain = Sampling()
         distances = [apart(entry.sampling, plain) for entry in self._allocation.draws]
         fill_values(self.nodes, distances.index(min(distances)))
         meta = self._known.meta.get(self.question.id, {})
-        return Tree(
+        return QuestionTree(
             question=self.question,
             gold=self._known.answers[self.question.id],
             level=level_number(meta.get("level")),

@@ -18,7 +18,7 @@ from ..errors import BadInputError, known_names
 from ..specs.calibrations import IDENTITY, Calibrations
 from ..storage.reading import reading
 from .store import read_manifest, read_sparsity, read_tables
-from .types import apart
+from .trees import apart
 
 
 @dataclass(frozen=True)

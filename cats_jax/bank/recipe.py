@@ -26,7 +26,7 @@ from ..specs.recipe import (
 from ..storage.schema import Count, Several, checked, from_mapping, nested
 from ..storage.yaml_file import naming
 from ..storage.yaml_reading import load_yaml
-from .types import Allocation, Draws
+from .trees import Allocation, SettingDraws
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
     """Read the recipe of a step bank from a YAML file.
 
     Keys: `policy`, `prms`, `questions` and `max_depth` as in a recipe of `cats-jax evaluate`;
-    `sampling`, a list of `{temperature, top_p, top_k, root_draws, revisit_draws}`, see `Draws`;
-    `actions`, the name of an action table of `search.cats.ACTION_TABLES`, whose settings `sampling`
-    must list; `revisits_per_prm`, `revisit_arrivals` and `root_draws_per_prm`, see `Allocation`;
-    `seed`.
+    `sampling`, a list of `{temperature, top_p, top_k, root_draws, revisit_draws}`, see
+    `SettingDraws`; `actions`, the name of an action table of `search.cats.ACTION_TABLES`, whose
+    settings `sampling` must list; `revisits_per_prm`, `revisit_arrivals` and `root_draws_per_prm`,
+    see `Allocation`; `seed`.
 
     Raises:
         BadInputError: the file does not exist or is not YAML, a key is unknown, or a value breaks
@@ -74,7 +74,7 @@ _Least = Annotated[int, pydantic.Field(ge=0)]
 
 @checked
 class _Entry:
-    """An entry of `sampling`: the fields of `Sampling` and of `Draws`."""
+    """An entry of `sampling`: the fields of `Sampling` and of `SettingDraws`."""
 
     temperature: float
     root_draws: Count
@@ -120,7 +120,7 @@ def _recipe(file: _File) -> BankRecipe:
             "- {temperature: 1.0, root_draws: 64}"
         )
     draws = tuple(
-        Draws(each.sampling(), each.root_draws, each.revisit_draws) for each in file.sampling
+        SettingDraws(each.sampling(), each.root_draws, each.revisit_draws) for each in file.sampling
     )
     if len({entry.sampling for entry in draws}) < len(draws):
         raise BadInputError("sampling: a setting occurs twice: make them distinct")
@@ -149,7 +149,7 @@ def _recipe(file: _File) -> BankRecipe:
     )
 
 
-def _check_recorded(name: Any, draws: tuple[Draws, ...]) -> None:
+def _check_recorded(name: Any, draws: tuple[SettingDraws, ...]) -> None:
     """Raise BadInputError if an action's sampling parameters are not among the recipe's."""
     try:
         table = search.cats.action_table(str(name))

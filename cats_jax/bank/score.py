@@ -14,7 +14,7 @@ from search.bank import UNREADABLE
 
 from ..live import calls
 from ..protocols import Path, Question, Step, StepScorer, TokenUsage, confidence
-from .types import ROOT, Column, Nodes
+from .trees import ROOT, Nodes, ScoreColumn
 
 PATHS_AT_ONCE = 256
 """Largest number of paths that a PRM keeps between two depths, unless one tree has more."""
@@ -108,7 +108,7 @@ def score_column(
     trees: Sequence[tuple[Question, Nodes]],
     prm: StepScorer,
     report: Callable[[float], None] = lambda share: None,
-) -> list[Column]:
+) -> list[ScoreColumn]:
     """One PRM's column of scores for trees without scores.
 
     Several trees at a time are walked breadth first. Between two depths the PRM keeps the paths
@@ -126,7 +126,7 @@ def score_column(
     Raises:
         ScorerContractError: the PRM breaks the contract of `StepScorer.score`.
     """
-    columns: list[Column] = []
+    columns: list[ScoreColumn] = []
     for together in _groups([(question, nodes, _depths(nodes)) for question, nodes in trees]):
         scored = []
         for question, nodes, depths in together:
@@ -142,7 +142,7 @@ def score_column(
                 going_on = [tree.path(row) for row in parents if tree.readable(row, 0)]
                 prm.keep_only(tree.question, going_on)
         columns += [
-            Column(
+            ScoreColumn(
                 prompt_tokens=tree.prompt_tokens[0],
                 score=[value for (value,) in tree.nodes.score],
                 prm_tokens=[count for (count,) in tree.nodes.prm_tokens],

@@ -25,7 +25,7 @@ from ..errors import BadInputError
 from ..storage import durable, table_folder
 from ..storage.reading import read_json
 from ..storage.rules import NUMBER, Rule, check_entries, list_of
-from .types import Column, Nodes, Tree, columns
+from .trees import Nodes, QuestionTree, ScoreColumn, columns
 
 WHILE_GROWING = "while growing"
 """Value of `scored` in the manifest: all PRMs scored a tree while it grew."""
@@ -69,7 +69,7 @@ _SPARSITY = "sparsity.json"
 _SHARES = Rule("two numbers", lambda each: list_of(NUMBER).holds(each) and len(each) == 2)
 
 
-def write_block(folder: pathlib.Path, number: int, trees: Sequence[Tree]) -> None:
+def write_block(folder: pathlib.Path, number: int, trees: Sequence[QuestionTree]) -> None:
     """Write the trees of one block, and delete tables of scores about other trees.
 
     Raises:
@@ -116,7 +116,7 @@ def read_block(folder: pathlib.Path, number: int) -> list[Nodes]:
     return trees
 
 
-def write_column(folder: pathlib.Path, prm: int, number: int, trees: Sequence[Column]) -> None:
+def write_column(folder: pathlib.Path, prm: int, number: int, trees: Sequence[ScoreColumn]) -> None:
     """Write the scores of the trees of one block by one PRM, whose number in the recipe is `prm`.
 
     Raises:

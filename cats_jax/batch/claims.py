@@ -11,7 +11,7 @@ from ..evaluation.evaluate import Evaluation
 from ..evaluation.until_certified import AccuracyClaim
 from ..reporting.anytime_certificates import AnytimeCertificate, certify_anytime
 from ..reporting.certificate_premises import check_premises
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..storage.durable import whole_text
 from .ray_options import RayOptions
 
@@ -55,7 +55,9 @@ def ended_by(claim: AccuracyClaim, evaluation: Evaluation, folder: pathlib.Path)
     return dataclasses.replace(evaluation, manifest=claim.of(evaluation.manifest))
 
 
-def write_certificate(run: Run, evaluation: Evaluation, claim: AccuracyClaim) -> AnytimeCertificate:
+def write_certificate(
+    run: RunFolder, evaluation: Evaluation, claim: AccuracyClaim
+) -> AnytimeCertificate:
     """Write the certificate of a settled claim to certificate.json in the run's folder."""
     questions, seed = evaluation.questions.questions, evaluation.cells[0].seed
     certificate = certify_anytime(run, claim, questions, seed)

@@ -22,7 +22,7 @@ from .ray_options import IN_THIS_PROCESS, RayOptions
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A run that can begin.
 
     Attributes:
@@ -55,7 +55,7 @@ def plan_run(
     bank: pathlib.Path | None = None,
     claim: AccuracyClaim | None = None,
     resume: bool = True,
-) -> Plan:
+) -> RunPlan:
     """Download the models that are missing, and check a run; no weights are loaded.
 
     Args:
@@ -91,4 +91,4 @@ def plan_run(
         # run. A run that resumes may not need the models any more.
         if not folder.exists():
             runner.check_models()
-    return Plan(evaluation, models, folder, grader, searching, runner, times, claim)
+    return RunPlan(evaluation, models, folder, grader, searching, runner, times, claim)

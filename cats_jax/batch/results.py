@@ -32,7 +32,7 @@ class Run:
         stored: the manifest and the rows, as `cats_jax.runs.folder.read_run` returns them.
     """
 
-    stored: run_folder.Run
+    stored: run_folder.RunFolder
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}: {len(self.stored.rows)} rows)"

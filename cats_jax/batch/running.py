@@ -11,17 +11,17 @@ from ..evaluation.runners import CellRunner
 from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
 from ..evaluation.until_certified import UntilCertified
 from ..evaluation.wall_times import WallTimes
-from ..runs.folder import Run, RunWriter
-from .planning import Plan
+from ..runs.folder import RunFolder, RunWriter
+from .planning import RunPlan
 
 
 def run_plan(
-    plan: Plan,
+    plan: RunPlan,
     *,
     progress: AbstractContextManager[Observer] | None = None,
     wandb: str | None = None,
     keep_going: bool = False,
-) -> tuple[Run, WallTimes]:
+) -> tuple[RunFolder, WallTimes]:
     """Search what is left of a plan, and write rows, trees and curves to its folder.
 
     Args:
@@ -56,14 +56,14 @@ def run_plan(
     return finished(writer, plan.times, started)
 
 
-def _sinks(plan: Plan, wandb: str | None) -> list[Sink]:
+def _sinks(plan: RunPlan, wandb: str | None) -> list[Sink]:
     sinks: list[Sink] = [TensorBoard(plan.folder)]
     if wandb is not None:
         sinks.append(WeightsAndBiases(wandb, plan.folder.name, plan.evaluation.manifest))
     return sinks
 
 
-def _workers(plan: Plan) -> AbstractContextManager[CellRunner]:
+def _workers(plan: RunPlan) -> AbstractContextManager[CellRunner]:
     from ..evaluation import cluster
 
     where = plan.searching
@@ -78,7 +78,7 @@ def _workers(plan: Plan) -> AbstractContextManager[CellRunner]:
     )
 
 
-def _until(plan: Plan) -> UntilCertified | None:
+def _until(plan: RunPlan) -> UntilCertified | None:
     if plan.claim is None:
         return None
     return UntilCertified(plan.claim, plan.evaluation.cells[0].seed)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..reporting.sheets import Sheet
-    from ..runs.folder import Run
+    from ..runs.folder import RunFolder
 
 
 def certify(
@@ -103,7 +103,7 @@ def _steps(
     stopping: bool,
     delta: float,
     order: Literal["holm", "descending"],
-) -> tuple[Callable[[Run], Any], Callable[[Any], Sheet], Callable[[Any], Figure]]:
+) -> tuple[Callable[[RunFolder], Any], Callable[[Any], Sheet], Callable[[Any], Figure]]:
     """What makes the options' certificate from a run, its table and its figure.
 
     Raises:

@@ -15,7 +15,7 @@ from ..errors import BadInputError, known_names
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..runs.folder import Row, Run
+    from ..runs.folder import Row, RunFolder
     from ..specs.recipe import Recipe
 
 _CONSTANT_ACTION = {"num_extra": 4, "num_retain": 2, "temperature": 0.6, "top_p": 1.0}
@@ -112,7 +112,7 @@ def demo_recipe(
     )
 
 
-def _show_tree(console: Console, run: Run) -> None:
+def _show_tree(console: Console, run: RunFolder) -> None:
     """Draw one search, preferably one of CATS with a right answer at the smallest N."""
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from .terminal import say

@@ -166,7 +166,7 @@ def _footprints(
         check_format_name(spec)
         try:
             models.check(spec)
-            found.append(models.footprint(_as_settled(spec, work), work))
+            found.append(models.footprint(_as_resolved(spec, work), work))
             kind = "policy" if spec.where == "policy" else "PRM"
             formats.append(f"format of the {kind} {spec.name!r}: {described_format(spec)}")
         except MissingModelError as error:
@@ -190,7 +190,7 @@ def _endpoint(policy: PolicySpec) -> list[str]:
 def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
     """The threads of the models on the CPU in one line; no line if there is no such model."""
     from ..models.backend import choose_backend, gpu_numbers
-    from ..models.settle import choose_threads
+    from ..models.resolve import choose_threads
     from ..models.threads import available_cpus
     from ..specs.functions import is_function_name
 
@@ -227,10 +227,10 @@ def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]])
         say(console, line)
 
 
-def _as_settled(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
-    """The model with about the context that `settle` gives its engine; questions are not read."""
+def _as_resolved(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
+    """The model with about the context that its engine gets; questions are not read."""
     from ..models.backend import choose_backend
-    from ..models.settle import choose_threads, prm_context
+    from ..models.resolve import choose_threads, prm_context
     from ..specs.functions import is_function_name
     from ..specs.models import PrmSpec
 

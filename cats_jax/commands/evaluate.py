@@ -13,10 +13,10 @@ from ..errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..batch.planning import Plan
+    from ..batch.planning import RunPlan
     from ..batch.recipes import Changes
     from ..evaluation.wall_times import WallTimes
-    from ..runs.folder import Run
+    from ..runs.folder import RunFolder
     from ..specs.recipe import Recipe
 
 
@@ -136,8 +136,8 @@ def _read(recipe: pathlib.Path, changes: Changes, *, dry_run: bool) -> tuple[Rec
 
 
 def _run(
-    console: Console, plan: Plan, wandb: str | None, *, keep_going: bool
-) -> tuple[Run, WallTimes]:
+    console: Console, plan: RunPlan, wandb: str | None, *, keep_going: bool
+) -> tuple[RunFolder, WallTimes]:
     """Search all questions of a plan, with progress."""
     from ..batch.running import run_plan
     from .progress import ProgressBars
@@ -151,7 +151,9 @@ def _run(
     return run_plan(plan, progress=progress, wandb=wandb, keep_going=keep_going)
 
 
-def _show(console: Console, plan: Plan, run: Run, reference: Run | None, quantile: float) -> bool:
+def _show(
+    console: Console, plan: RunPlan, run: RunFolder, reference: RunFolder | None, quantile: float
+) -> bool:
     """Print the tables of a run that has ended; False if the claim to certify does not hold."""
     from ..batch.claims import write_certificate
     from ..reporting.anytime_certificates import anytime_sheet

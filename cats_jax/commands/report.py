@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..reporting.groups import Group
     from ..reporting.selection import Selection
     from ..reporting.sheets import Sheet
-    from ..runs.folder import Run
+    from ..runs.folder import RunFolder
 
 
 def report(
@@ -121,12 +121,12 @@ class _More(NamedTuple):
     cost: Literal["tokens", "flops"]
     paired: bool
     compute_optimal: bool
-    validation: Run | None
+    validation: RunFolder | None
     budgets: tuple[float, ...]
 
 
 def _show_run(
-    console: Console, run: Run, more: _More, place: pathlib.Path | None
+    console: Console, run: RunFolder, more: _More, place: pathlib.Path | None
 ) -> tuple[list[Sheet], list[pathlib.Path]]:
     """Print the tables of a run, and draw its figures into a folder if one is given."""
     from ..reporting.drawing import FORMATS
@@ -147,7 +147,7 @@ def _show_run(
 
 
 def _more_sheets(
-    console: Console, run: Run, part: list[Group], label: str, title: str, more: _More
+    console: Console, run: RunFolder, part: list[Group], label: str, title: str, more: _More
 ) -> list[Sheet]:
     """The further tables of one part of a run."""
     from ..reporting.compute_optimal_tables import compute_optimal_sheets
@@ -171,7 +171,7 @@ def _more_sheets(
     return sheets
 
 
-def _show_paper(console: Console, runs: Sequence[Run]) -> list[Sheet]:
+def _show_paper(console: Console, runs: Sequence[RunFolder]) -> list[Sheet]:
     """Print the paper's tables beside the runs."""
     from ..reporting.paper_cells import nothing_found
     from ..reporting.paper_tables import paper_sheets
@@ -185,7 +185,7 @@ def _show_paper(console: Console, runs: Sequence[Run]) -> list[Sheet]:
     return sheets
 
 
-def _validation(folders: tuple[pathlib.Path, ...], selection: Selection) -> Run:
+def _validation(folders: tuple[pathlib.Path, ...], selection: Selection) -> RunFolder:
     """The chosen rows of the runs on validation questions as one run."""
     from ..errors import BadInputError
     from ..reporting.selection import select_runs

@@ -55,7 +55,7 @@ def serve(
         from ..server.app import make_app
         from ..server.connections import most_connections
         from ..server.engine import Engine
-        from ..server.metrics import Metrics
+        from ..server.metrics import ServerMetrics
         from ..server.offer import Offer
         from ..server.run import Server, bind, url
     except ModuleNotFoundError as error:
@@ -91,7 +91,7 @@ def serve(
         loaded = offer.load(ModelFolders())
         for line in loaded.warnings:
             console.print(f"warning: {line}", markup=False, soft_wrap=True)
-        metrics = Metrics()
+        metrics = ServerMetrics()
         engine = Engine(loaded, max_waiting=max_waiting, metrics=metrics)
         started = (
             f"model {name!r} at {url(sock)}: {', '.join(offer.strategies)}; N up to "

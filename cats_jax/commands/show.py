@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..reporting.selection import Selection
-    from ..runs.folder import Row, Run
+    from ..runs.folder import Row, RunFolder
 
 _MAX_COMMAND = 1000
 _QUESTIONS, _TREES = 20, 4
@@ -103,7 +103,7 @@ def _of_questions(rows: Sequence[Row], questions: Sequence[str]) -> list[Row]:
     return [row for row in rows if row.question in chosen]
 
 
-def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int) -> None:
+def _show_questions(console: Console, run: RunFolder, rows: Sequence[Row], limit: int) -> None:
     """Print the table of questions and what it leaves out."""
     from ..reporting.plain_text import one_line
     from ..reporting.question_table import MARKS, question_table
@@ -136,7 +136,7 @@ def _show_questions(console: Console, run: Run, rows: Sequence[Row], limit: int)
 
 
 def _command_of_trees(
-    run: Run, rows: Sequence[Row], selection: Selection, differ: tuple[str, str] | None
+    run: RunFolder, rows: Sequence[Row], selection: Selection, differ: tuple[str, str] | None
 ) -> str:
     """The command that draws a question's trees of the same strategies, N and PRMs.
 
@@ -164,7 +164,7 @@ def _command_of_trees(
     return one_line(shlex.join(words), _MAX_COMMAND)
 
 
-def _text(run: Run, question: str) -> str | None:
+def _text(run: RunFolder, question: str) -> str | None:
     """Text of a question, from its smallest tree; None without trees, which store the texts."""
     rows = [row for row in run.rows if row.question == question and row.tree is not None]
     if not rows:
@@ -173,7 +173,7 @@ def _text(run: Run, question: str) -> str | None:
 
 
 def _show_question(
-    console: Console, run: Run, rows: Sequence[Row], given: str, limit: int, show_dropped: int
+    console: Console, run: RunFolder, rows: Sequence[Row], given: str, limit: int, show_dropped: int
 ) -> None:
     """Print the outcome of a question in each configuration, and draw its trees."""
     from ..grading.graders import make_grader, recorded_grader

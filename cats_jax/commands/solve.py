@@ -165,7 +165,7 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     from ..evaluation.guarantees import guarantees
     from ..models.backend import check_there
     from ..models.hub import fetch_models
-    from ..models.settle import settle
+    from ..models.resolve import resolve_models
     from ..models.source import ModelFolders, check_world_question
     from ..protocols import Question
 
@@ -181,7 +181,7 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     wording = asked_of(recipe) | asked_prompts([cell])
     asked = Question("question", question)
     longest = [prompt_tokens_of([cell], recipe, judge) for judge in ("policy", "prm")]
-    policy, prms = settle(recipe.policy, prms, [asked], recipe.max_depth, *longest)
+    policy, prms = resolve_models(recipe.policy, prms, [asked], recipe.max_depth, *longest)
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     check_there((policy, *prms))
     fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
@@ -194,7 +194,7 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
 
 def _check_memory(plan: _Plan) -> None:
     from ..evaluation.runners import largest_work
-    from ..models.settle import check_shares
+    from ..models.resolve import check_shares
     from ..models.source import check_models
 
     recipe = plan.recipe

@@ -26,7 +26,7 @@ def asked_of(recipe: Recipe) -> dict[str, Any]:
     """The entry `asked` of a recipe's manifest.
 
     Args:
-        recipe: the recipe as its user wrote it; in a settled one, contexts depend on the questions.
+        recipe: the recipe as its user wrote it; contexts of a resolved one depend on the questions.
 
     Returns:
         By "policy" and "prm LABEL", `max_model_len` and the digests of the files of the tokenizer,

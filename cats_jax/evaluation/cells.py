@@ -163,13 +163,13 @@ def grid(
     return tuple(cells)
 
 
-def settled_cells(cells: Sequence[Cell], given: Recipe, settled: Recipe) -> tuple[Cell, ...]:
-    """The cells of the recipe `given` with the models and labels of the settled recipe.
+def resolved_cells(cells: Sequence[Cell], given: Recipe, resolved: Recipe) -> tuple[Cell, ...]:
+    """The cells of the recipe `given` with the models and labels of the resolved recipe.
 
-    `settled` is the same recipe with other settings of its PRMs and labels of its strategies.
+    `resolved` is the same recipe with other settings of its PRMs and labels of its strategies.
     """
-    specs = _by_label(given.strategies, settled.strategies)
-    prms = _by_label(given.prms, settled.prms)
+    specs = _by_label(given.strategies, resolved.strategies)
+    prms = _by_label(given.prms, resolved.prms)
     return tuple(
         dataclasses.replace(
             cell,
@@ -241,8 +241,8 @@ def check_outcome_models(cells: Sequence[Cell]) -> None:
             raise BadInputError(not_a_judge(cell.spec.label, f" {cell.prm.label!r}"))
 
 
-def _by_label(given: Sequence[Any], settled: Sequence[Any]) -> dict[str, Any]:
-    return {old.label: new for old, new in zip(given, settled, strict=True)}
+def _by_label(given: Sequence[Any], resolved: Sequence[Any]) -> dict[str, Any]:
+    return {old.label: new for old, new in zip(given, resolved, strict=True)}
 
 
 def _check_confidence(prm: PrmSpec | None, policy: PolicySpec) -> None:

@@ -1,6 +1,6 @@
 """Batch evaluation: every cell of a recipe's grid, resumable, graded apart from the search.
 
-A search receives `Question`s only. Gold answers enter in `Recorder`, after a search has ended.
+A search receives `Question`s only. Gold answers enter in `RowRecorder`, after a search has ended.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ..grading.graders import default_grader, needs_math
 from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.readable import check_readable
-from ..models.settle import settle
+from ..models.resolve import resolve_models
 from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerGrader
-from ..runs.folder import PATHS, Run, RunWriter, read_run
+from ..runs.folder import PATHS, RunFolder, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
@@ -44,11 +44,11 @@ from .cells import (
     grid,
     prompt_tokens_of,
     prompts_of,
-    settled_cells,
+    resolved_cells,
 )
 from .failing import FailureWatch
 from .guarantees import with_guarantees
-from .recording import Observer, Recorder
+from .recording import Observer, RowRecorder
 from .runners import CellRunner, LocalRunner
 from .until_certified import UntilCertified
 from .wall_times import WallTimes
@@ -59,7 +59,7 @@ class Evaluation:
     """A checked recipe, ready to run. Only loading the models can still raise BadInputError.
 
     Attributes:
-        recipe: the recipe, its models settled for this machine, see `models.settle`.
+        recipe: the recipe, its models resolved for this machine, see `models.resolve`.
         questions: the question set.
         cells: the cells of the grid, in order of running.
         manifest: manifest of the run folder.
@@ -179,7 +179,7 @@ def prepare(
     asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
-    policy, prms = settle(
+    policy, prms = resolve_models(
         recipe.policy,
         recipe.prms,
         questions.questions,
@@ -193,7 +193,7 @@ def prepare(
         fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
     wording = asked | asked_prompts(cells)
     recipe, guarantees = with_guarantees(recipe, fingerprints, wording, questions.contents)
-    cells = settled_cells(cells, given, recipe)
+    cells = resolved_cells(cells, given, recipe)
     notes = (*questions.notes, *foreign_models(recipe.strategies, fingerprints))
     notes += _unrepeatable(recipe)
     for spec in recipe.strategies:
@@ -282,7 +282,7 @@ def evaluate(
     grader: AnswerGrader | None = None,
     runner: CellRunner | None = None,
     **options: Any,
-) -> tuple[Run, WallTimes]:
+) -> tuple[RunFolder, WallTimes]:
     """Search and grade all questions that have no row in the run folder yet, cell by cell.
 
     A question's tree and row are written when the question ends. A failed question has a row and
@@ -346,12 +346,12 @@ def search_cells(
         with contextlib.suppress(OSError):
             (writer.folder / PATHS).unlink(missing_ok=True)  # new rows may be of other samples
 
-    def begin(cell: Cell) -> Recorder:
+    def begin(cell: Cell) -> RowRecorder:
         done = [known[key] for item in questions.questions if (key := cell.key(item.id)) in known]
         for observer in observers:
             observer.begin_cell(cell.title, len(questions.questions), done)
         with_trees = evaluation.recipe.writes_trees(cell.num_candidates)
-        return Recorder(cell, questions, grader, writer, with_trees, observers, times)
+        return RowRecorder(cell, questions, grader, writer, with_trees, observers, times)
 
     # A claim is about all cells, which search the same batch before the next one.
     cells = evaluation.cells
@@ -367,7 +367,7 @@ def search_cells(
     writer.complete()
 
 
-def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[Run, WallTimes]:
+def finished(writer: RunWriter, times: WallTimes, started: float) -> tuple[RunFolder, WallTimes]:
     """The run of a closed folder, and its wall times with their total since `started`."""
     times.writing = writer.seconds
     times.total = time.perf_counter() - started

@@ -21,7 +21,7 @@ _WAITING_PER_WORKER = 64
 
 
 @dataclass
-class Tally:
+class GradeTally:
     """Numbers of rows, of correct rows, and of rows that could not be graded."""
 
     rows: int = 0
@@ -54,7 +54,7 @@ def grade_file(
     target: str | pathlib.Path,
     grader: MathGrader,
     on_row: Callable[[Grade], None] = lambda grade: None,
-) -> Tally:
+) -> GradeTally:
     """Grade rows `{"prediction", "answer"}`, write them with `correct` added, and count them.
 
     The target is written whole or not at all. A row that can't be graded within the grader's limits
@@ -72,7 +72,7 @@ def grade_file(
         BadInputError: the source can't be read, or the target can't be written.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
-    tally = Tally()
+    tally = GradeTally()
     with whole_text(target) as lines:
         for task, grade in _graded(source, grader):
             row = {**task.row, "correct": grade.correct}

@@ -10,7 +10,7 @@ from typing import Any
 from ..controllers.strategies import controller_of, revisions_of
 from ..errors import BadInputError
 from ..models.digests import folder_digest
-from ..specs.certificates import Certified, broken_terms, terms
+from ..specs.certificates import CertifiedClaim, broken_terms, terms
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
 NO_GUARANTEE = " (no guarantee)"
@@ -27,7 +27,7 @@ class Guarantee:
         of_questions: whether the search's data set is known to be the certificate's.
     """
 
-    certified: Certified
+    certified: CertifiedClaim
     broken: tuple[str, ...] = ()
     of_questions: bool = True
 
@@ -99,13 +99,13 @@ def guarantees(
     Args:
         recipe: the recipe.
         fingerprints: those of its policy and PRMs, by "policy" and "prm LABEL".
-        asked: `asked_of` the recipe before it was settled, with `asked_prompts` of its cells.
+        asked: `asked_of` the recipe before it was resolved, with `asked_prompts` of its cells.
         contents: those of the question set.
         of_questions: whether the recipe's questions are those that are searched.
 
     Raises:
         BadInputError: a certificate is about other models, limits or questions, and its strategy
-            may not run under other terms (`Certified.elsewhere`).
+            may not run under other terms (`CertifiedClaim.elsewhere`).
     """
     found = {}
     for spec in recipe.strategies:

@@ -34,7 +34,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Recorder:
+class RowRecorder:
     """Grades results of one cell, writes them as rows, and notifies the observers."""
 
     cell: Cell

@@ -33,9 +33,9 @@ from ..live import calls
 from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree, candidate_step
-from ..models.settle import settle_format
+from ..models.resolve import resolve_format
 from ..protocols import AnswerGrader, Path, Step, StepScorer
-from ..runs.folder import Row, Run, RunWriter, read_run, row_key
+from ..runs.folder import Row, RunFolder, RunWriter, read_run, row_key
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, model_settings, parse_strategy
 from ..storage.manifest import MANIFEST, make_manifest
@@ -75,12 +75,12 @@ class Rescored:
         left_out: for the label of each strategy left out, the reason.
     """
 
-    run: Run
+    run: RunFolder
     left_out: Mapping[str, str]
 
 
 def rescore(
-    run: Run,
+    run: RunFolder,
     folder: str | pathlib.Path,
     change: Change,
     grader: AnswerGrader,
@@ -382,7 +382,7 @@ def _new_prm(row: Row, change: Change) -> str | None:
 
 
 def _manifest(
-    run: Run, change: Change, grader_name: str, fingerprint: Mapping[str, Any] | None
+    run: RunFolder, change: Change, grader_name: str, fingerprint: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The run's manifest with the change, without guarantees: they do not hold for changed rows."""
     old = run.manifest["config"]
@@ -404,7 +404,7 @@ def _manifest(
     models = run.manifest["models"]
     if change.prm is not None:
         name = f"prm {change.prm.label}"
-        settings = model_settings(settle_format(change.prm))
+        settings = model_settings(resolve_format(change.prm))
         config["prms"], config["rescored"]["prm"] = [settings], settings
         models = {**_without_prms(models), name: fingerprint or {"name": change.prm.path}}
         if kept.get("asked") is not None:

@@ -15,7 +15,7 @@ from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
 from ..models.backend import check_there
 from ..models.footprint import Work
-from ..models.settle import check_shares
+from ..models.resolve import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..runs.folder import PATHS

@@ -37,8 +37,8 @@ from ..protocols import (
 from .cells import Cell
 from .paths_file import Name, PathsFile
 from .stored_paths import (
-    Sampled,
-    Scored,
+    StoredSample,
+    StoredScore,
     sample_keys,
     samples_from_json,
     samples_to_json,
@@ -223,7 +223,7 @@ class RememberingGenerator(GeneratorProxy[StepGenerator]):
             parts.append(spent)
         return Generation(samples, usage, inside, seconds=parts)
 
-    def _recall(self, request: StepRequest) -> list[Sampled] | None:
+    def _recall(self, request: StepRequest) -> list[StoredSample] | None:
         part = self._parts.open(request.question)
         if not part.recalled:
             return None
@@ -232,12 +232,12 @@ class RememberingGenerator(GeneratorProxy[StepGenerator]):
 
     def _remember(
         self, request: StepRequest, fresh: Generation, place: int, seconds: float
-    ) -> list[Sampled]:
+    ) -> list[StoredSample]:
         samples = fresh.samples[place]
         if fresh.sample_usage is None:  # the cost of each sample is unknown, so none is shared
-            return [Sampled(sample, TokenUsage(), 0.0) for sample in samples]
+            return [StoredSample(sample, TokenUsage(), 0.0) for sample in samples]
         usage = fresh.sample_usage[place]
-        answer = list(map(Sampled, samples, usage, shared_seconds(usage, seconds)))
+        answer = list(map(StoredSample, samples, usage, shared_seconds(usage, seconds)))
         known = self._parts.open(request.question).known
         known.update(zip(sample_keys(request), answer, strict=True))
         return answer
@@ -265,12 +265,12 @@ class RememberingScorer(ScorerProxy[StepScorer]):
             if not part.recalled or key not in part.known
         ]
         inside = 0.0
-        answers: dict[int, Scored] = {}
+        answers: dict[int, StoredScore] = {}
         if new:
             fresh = score(self._model, [questions[i] for i in new], [paths[i] for i in new])
             inside = fresh.inside_seconds
             seconds = seconds_of(fresh)
-            found = map(Scored, fresh.scores, fresh.usage, seconds)
+            found = map(StoredScore, fresh.scores, fresh.usage, seconds)
             answers = dict(zip(new, found, strict=True))
             for i, answer in answers.items():
                 parts[i].known.setdefault(keys[i], []).append(answer)

@@ -49,7 +49,7 @@ class SampleKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class StoredSample:
     """A sample and what it cost in addition to the samples before it."""
 
     sample: StepSample
@@ -57,7 +57,7 @@ class Sampled:
     seconds: float
 
 
-class Scored(NamedTuple):
+class StoredScore(NamedTuple):
     """The score of a path's last step, and what it cost."""
 
     score: float | None
@@ -65,10 +65,10 @@ class Scored(NamedTuple):
     seconds: float
 
 
-Samples = dict[SampleKey, Sampled]
+Samples = dict[SampleKey, StoredSample]
 """The samples of a question in the order of sampling."""
 
-Scores = dict[str, list[Scored]]
+Scores = dict[str, list[StoredScore]]
 """The scores of a question by `text_name`. Of equal paths the first costs most: each has its own
 entry."""
 
@@ -158,7 +158,7 @@ def samples_from_json(values: Iterable[Any]) -> Samples:
             num_sampled=value["num_sampled"],
         )
         key = SampleKey(*(value[name] for name in SampleKey._fields))
-        known[key] = Sampled(sample, _usage(value), value["seconds"])
+        known[key] = StoredSample(sample, _usage(value), value["seconds"])
     requests = [
         StepRequest(
             _NOBODY,
@@ -191,7 +191,7 @@ def scores_from_json(values: Iterable[Any]) -> Scores:
     known: Scores = {}
     for value in values:
         check_entries(value, _SCORE)
-        entry = Scored(value["score"], _usage(value), value["seconds"])
+        entry = StoredScore(value["score"], _usage(value), value["seconds"])
         known.setdefault(value["path"], []).append(entry)
     entries = [entry for each in known.values() for entry in each]
     scoring = Scoring([e.score for e in entries], [e.usage for e in entries], 0.0)

@@ -62,7 +62,7 @@ _NAME = re.compile(r"\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\^\{-1\})?(?:\([a-z
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Equality:
     """The result of comparing two answers.
 
     Attributes:
@@ -75,7 +75,7 @@ class Comparison:
     values: tuple[complex | None, complex | None] = (None, None)
 
 
-def compare(first: str, second: str, tolerance: float | None = None) -> Comparison:
+def compare(first: str, second: str, tolerance: float | None = None) -> Equality:
     """Compare two canonical texts; the relation is symmetric.
 
     Args:
@@ -100,16 +100,14 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Comparis
         kinds = {one.kind, two.kind}
         if "one" in kinds and any(sets) and kinds.isdisjoint(("list", "and", "or")):
             return _compare_one(first, second, None)
-        return Comparison(False)
+        return Equality(False)
     if len(one.items) != len(two.items):
-        return Comparison(False)
+        return Equality(False)
     if one.kind == "ratio":
-        return Comparison(_same_ratio(one.items, two.items))
+        return Equality(_same_ratio(one.items, two.items))
     if one.kind in ("list", "and", "or"):
-        return Comparison(_same_in_any_order(list(one.items), list(two.items), tolerance))
-    return Comparison(
-        all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True))
-    )
+        return Equality(_same_in_any_order(list(one.items), list(two.items), tolerance))
+    return Equality(all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True)))
 
 
 def _statement(text: str) -> tuple[str, Structure]:
@@ -187,26 +185,26 @@ def _same_ratio(ones: Sequence[str], twos: Sequence[str]) -> bool:
     )
 
 
-def _compare_one(first: str, second: str, tolerance: float | None) -> Comparison:
+def _compare_one(first: str, second: str, tolerance: float | None) -> Equality:
     if first == second:
-        return Comparison(True)
+        return Equality(True)
     numbers = plain_number(first), plain_number(second)
     if any(isinstance(number, BasedNumber) for number in numbers):
-        return Comparison(numbers[0] == numbers[1])
+        return Equality(numbers[0] == numbers[1])
     if numbers[0] is not None and numbers[1] is not None and tolerance is None:
-        return Comparison(numbers[0] == numbers[1])
+        return Equality(numbers[0] == numbers[1])
     # 3:45 is not 1:15, though their ratios are equal.
     if is_word(first) or is_word(second) or (is_time(first) and is_time(second)):
-        return Comparison(False)
+        return Equality(False)
     first, second = _same_form(first, second)
     one, two = parse(first), parse(second)
     if one is None or two is None:
-        return Comparison(first == second)
+        return Equality(first == second)
     exact = isinstance(one, sympy.Expr) and isinstance(two, sympy.Expr)
     if exact and tolerance is not None and (is_numeral(first) or is_numeral(second)):
         try:
             # A tolerance is a decimal too: 4.3 is within 0.1 of 4.2.
-            return Comparison(within(one, two, Fraction(str(tolerance))))
+            return Equality(within(one, two, Fraction(str(tolerance))))
         except UnknownError:
             pass
     values = (fixed_value(one), fixed_value(two)) if exact else (None, None)
@@ -218,7 +216,7 @@ def _compare_one(first: str, second: str, tolerance: float | None) -> Comparison
         if not _simplified(first, second):
             raise
         same = True
-    return Comparison(same, values)
+    return Equality(same, values)
 
 
 def _same_form(first: str, second: str) -> tuple[str, str]:

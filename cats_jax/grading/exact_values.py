@@ -60,7 +60,7 @@ def same_value(one: Any, two: Any) -> bool:
     real = not (one.has(sympy.I) or two.has(sympy.I))
     proven = False
     for number, point in enumerate(_points(symbols, whole)):
-        formal = Evaluation(point, shift=number + 1)
+        formal = ExactEvaluation(point, shift=number + 1)
         try:
             difference = _difference(one, two, formal, real=real and bool(symbols))
             if difference is None:
@@ -105,7 +105,7 @@ def within(one: Any, two: Any, tolerance: Fraction) -> bool:
     if one.free_symbols or two.free_symbols:
         raise UnknownError("variables have no tolerance")
     try:
-        difference = _difference(one, two, Evaluation({}), real=False)
+        difference = _difference(one, two, ExactEvaluation({}), real=False)
         if difference is None or not numbers.is_real(difference):
             raise UnknownError("a tolerance of a number that is not real")
         size = difference if numbers.sign(difference) >= 0 else _negative(difference)
@@ -122,7 +122,7 @@ def fixed_point(formula: Any) -> Point:
 def fixed_value(formula: Any) -> complex | None:
     """Value of a formula at the fixed point; None if no value is known."""
     try:
-        value = Evaluation(fixed_point(formula)).value(formula)
+        value = ExactEvaluation(fixed_point(formula)).value(formula)
         if formula.free_symbols and not (numbers.is_real(value) or formula.has(sympy.I)):
             return None
         return numbers.approximation(value)
@@ -133,13 +133,13 @@ def fixed_value(formula: Any) -> complex | None:
 def _differ_truly(one: Any, two: Any, point: Point, *, real: bool) -> bool:
     """Whether intervals show that two formulas differ at a point."""
     try:
-        difference = _difference(one, two, Evaluation(point), real=real)
+        difference = _difference(one, two, ExactEvaluation(point), real=real)
         return difference is not None and not numbers.is_zero(difference)
     except ArithmeticError:
         return False
 
 
-def _difference(one: Any, two: Any, evaluation: Evaluation, *, real: bool) -> Number | None:
+def _difference(one: Any, two: Any, evaluation: ExactEvaluation, *, real: bool) -> Number | None:
     """The difference of two formulas at a point, or None outside their domains."""
     values = evaluation.value(one), evaluation.value(two)
     if real and not all(map(numbers.is_real, values)):
@@ -190,7 +190,7 @@ def _in_exponents(formula: Any) -> set[Any]:
     return found
 
 
-class Evaluation:
+class ExactEvaluation:
     """Exact values of formulas at one point.
 
     With `shift` 0, constants have their true values. Otherwise they are rational numbers close to
@@ -399,7 +399,7 @@ class Evaluation:
             raise UndefinedError("a sum that ends before it starts")
         values = []
         for index in range(int(start), int(end) + 1):
-            inner = Evaluation({**self._point, variable: Fraction(index)}, self._shift)
+            inner = ExactEvaluation({**self._point, variable: Fraction(index)}, self._shift)
             values.append(inner.value(term))
             self.has_constants |= inner.has_constants
         return kind(values)
@@ -452,7 +452,7 @@ def _ratio(above: Any, below: Any) -> Any:
 
 
 def _extreme(sign: int) -> Any:
-    def choose(evaluation: Evaluation, *formulas: Any) -> Number:
+    def choose(evaluation: ExactEvaluation, *formulas: Any) -> Number:
         best, *others = map(evaluation.value, formulas)
         for other in others:
             if numbers.sign(numbers.add(other, _negative(best))) == sign:
@@ -493,25 +493,25 @@ _RULES: dict[Any, Any] = {
     type(sympy.pi): lambda evaluation: evaluation.constant("pi", lambda: +iv.pi),
     type(sympy.E): lambda evaluation: evaluation.exponential(sympy.Integer(1)),
     type(sympy.I): lambda evaluation: numbers.unity(Fraction(1, 4)),
-    sympy.Add: Evaluation.sum,
-    sympy.Mul: Evaluation.product,
-    sympy.Pow: Evaluation.power,
-    sympy.exp: Evaluation.exponential,
-    sympy.log: Evaluation.logarithm,
-    sympy.cos: Evaluation.cosine,
-    sympy.sin: Evaluation.sine,
-    sympy.tan: _ratio(Evaluation.sine, Evaluation.cosine),
-    sympy.cot: _ratio(Evaluation.cosine, Evaluation.sine),
-    sympy.sec: _reciprocal(Evaluation.cosine),
-    sympy.csc: _reciprocal(Evaluation.sine),
-    sympy.Abs: Evaluation.absolute,
-    sympy.floor: Evaluation.floor,
-    sympy.ceiling: Evaluation.ceiling,
-    sympy.factorial: Evaluation.factorial,
-    sympy.binomial: Evaluation.binomial,
+    sympy.Add: ExactEvaluation.sum,
+    sympy.Mul: ExactEvaluation.product,
+    sympy.Pow: ExactEvaluation.power,
+    sympy.exp: ExactEvaluation.exponential,
+    sympy.log: ExactEvaluation.logarithm,
+    sympy.cos: ExactEvaluation.cosine,
+    sympy.sin: ExactEvaluation.sine,
+    sympy.tan: _ratio(ExactEvaluation.sine, ExactEvaluation.cosine),
+    sympy.cot: _ratio(ExactEvaluation.cosine, ExactEvaluation.sine),
+    sympy.sec: _reciprocal(ExactEvaluation.cosine),
+    sympy.csc: _reciprocal(ExactEvaluation.sine),
+    sympy.Abs: ExactEvaluation.absolute,
+    sympy.floor: ExactEvaluation.floor,
+    sympy.ceiling: ExactEvaluation.ceiling,
+    sympy.factorial: ExactEvaluation.factorial,
+    sympy.binomial: ExactEvaluation.binomial,
     sympy.Max: _extreme(1),
     sympy.Min: _extreme(-1),
     sympy.Sum: lambda evaluation, *args: evaluation.repeated(numbers.total, *args),
     sympy.Product: lambda evaluation, *args: evaluation.repeated(numbers.product, *args),
-    sympy.UnevaluatedExpr: Evaluation.value,
+    sympy.UnevaluatedExpr: ExactEvaluation.value,
 }

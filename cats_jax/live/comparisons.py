@@ -48,7 +48,7 @@ _GATHER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class JudgeReply:
     """The number that the judge wrote outside its thoughts, from 0 or None, and what it cost."""
 
     number: int | None
@@ -61,7 +61,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Replies:
+class JudgeReplies:
     """Replies of a call.
 
     Attributes:
@@ -70,7 +70,7 @@ class Replies:
         wall: seconds of the whole call.
     """
 
-    by_id: dict[str, Reply]
+    by_id: dict[str, JudgeReply]
     inside: float
     wall: float
 
@@ -98,7 +98,7 @@ class Judge:
         self.comparison = comparison
         self.prompt = prompt
         self.system = system
-        self._known: OrderedDict[str, Reply] = OrderedDict()
+        self._known: OrderedDict[str, JudgeReply] = OrderedDict()
         self._lock = threading.Lock()
 
     def check_question(self, question: Question) -> None:
@@ -120,7 +120,7 @@ class Judge:
         digest = blake2b(text.encode(), digest_size=16).hexdigest()
         return Question(f"comparison: {digest}", text, self.system)
 
-    def replies(self, asked: Sequence[Question]) -> Replies:
+    def replies(self, asked: Sequence[Question]) -> JudgeReplies:
         """Replies to distinct prompts; one call of the model samples those not remembered."""
         started = time.perf_counter()
         with self._lock:
@@ -134,14 +134,14 @@ class Judge:
                 self._known.move_to_end(key)
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-        return Replies(found, inside, time.perf_counter() - started)
+        return JudgeReplies(found, inside, time.perf_counter() - started)
 
-    def _ask(self, asked: Sequence[Question]) -> tuple[dict[str, Reply], float]:
+    def _ask(self, asked: Sequence[Question]) -> tuple[dict[str, JudgeReply], float]:
         """Replies to prompts that fit, and the seconds inside the model."""
         seeds = [(stable_seed("comparison", each.id),) for each in asked]
         made = whole_replies(self.writer, asked, seeds, self.comparison.temperature)
         replies = {
-            each.id: Reply(self.prompt.read(_said(sample), MOST_ANSWERS), usage, spent)
+            each.id: JudgeReply(self.prompt.read(_said(sample), MOST_ANSWERS), usage, spent)
             for each, (sample,), usage, spent in zip(
                 asked, made.samples, made.usage, seconds_of(made), strict=True
             )
@@ -203,7 +203,7 @@ class _Compared:
     result: SearchResult
     contenders: list[_Contender]
     rounds: Rounds
-    known: Mapping[str, Reply | None]
+    known: Mapping[str, JudgeReply | None]
     matches: list[Match] = field(default_factory=list)
     asked: list[Question] = field(default_factory=list)
 
@@ -238,7 +238,7 @@ class Comparisons:
         limits: Limits,
         most: int,
         timings: Timings,
-        known: Callable[[Question], Mapping[str, Reply | None]] = lambda question: {},
+        known: Callable[[Question], Mapping[str, JudgeReply | None]] = lambda question: {},
     ) -> None:
         self._judge = judge
         self._limits = limits
@@ -247,7 +247,7 @@ class Comparisons:
         self._concurrent = facts_of(judge.writer).concurrent
         self._executor = executor_for(judge.writer, most)
         self._waiting: list[_Compared] = []
-        self._in_progress: dict[Future[Replies], list[_Compared]] = {}
+        self._in_progress: dict[Future[JudgeReplies], list[_Compared]] = {}
 
     def __len__(self) -> int:
         """Number of searches that are being compared."""
@@ -365,7 +365,7 @@ class Comparisons:
         call = self._executor.submit(self._judge.replies, [*prompts.values()])
         self._in_progress[call] = group
 
-    def _take(self, call: Future[Replies]) -> list[SearchResult]:
+    def _take(self, call: Future[JudgeReplies]) -> list[SearchResult]:
         """Give a finished call's replies to its searches; returns those that have ended."""
         group = self._in_progress.pop(call)
         try:
@@ -386,7 +386,7 @@ class Comparisons:
             ended += self._next(each, made)
         return ended
 
-    def _next(self, compared: _Compared, made: Replies) -> list[SearchResult]:
+    def _next(self, compared: _Compared, made: JudgeReplies) -> list[SearchResult]:
         """End a round, and begin the next one; returns the result if it was the last one."""
         ledger, known = compared.result.ledger, compared.known
         replies = [known.get(asked.id) or made.by_id.get(asked.id) for asked in compared.asked]
@@ -410,14 +410,14 @@ class Comparisons:
         return []
 
     def _charge(
-        self, ledger: Ledger, replies: Sequence[Reply | None], choices: Sequence[int | None]
+        self, ledger: Ledger, replies: Sequence[JudgeReply | None], choices: Sequence[int | None]
     ) -> None:
         paid = [(reply.usage, reply.seconds) for reply in replies if reply is not None]
         by_prm = self._judge.comparison.judge == "prm"
         charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
 
 
-def _choice(reply: Reply | None, count: int) -> int | None:
+def _choice(reply: JudgeReply | None, count: int) -> int | None:
     return None if reply is None else reply.choice(count)
 
 

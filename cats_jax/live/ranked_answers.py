@@ -14,7 +14,7 @@ from ..errors import GeneratorContractError, ScorerContractError
 from ..grading.thinking import answer_text
 from ..protocols import Path, Question, Scoring, TokenUsage, facts_of, total_usage
 from .comparison_rules import borda_keys
-from .comparisons import Judge, Reply
+from .comparisons import Judge, JudgeReply
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Ranked:
 
     texts: list[str] = field(default_factory=list)
     choices: dict[tuple[int, int], int | None] = field(default_factory=dict)
-    replies: dict[str, Reply | None] = field(default_factory=dict)
+    replies: dict[str, JudgeReply | None] = field(default_factory=dict)
 
 
 class RankScorer:
@@ -55,7 +55,7 @@ class RankScorer:
         if not paths:
             self._searches.pop(question, None)
 
-    def replies(self, question: Question) -> Mapping[str, Reply | None]:
+    def replies(self, question: Question) -> Mapping[str, JudgeReply | None]:
         """The replies that gave the scores of a question, by the ids of their prompts.
 
         They are None for prompts that do not fit the context. `keep_only` does not change the
@@ -113,7 +113,7 @@ class RankScorer:
         question: Question,
         new: list[str],
         matches: dict[tuple[int, int], Question],
-        replies: dict[str, Reply],
+        replies: dict[str, JudgeReply],
     ) -> None:
         ranked = self._ranked(question)
         ranked.texts += new
@@ -130,5 +130,5 @@ class RankScorer:
         return 1.0 - better / max(len(keys) - 1, 1)
 
 
-def _cost(replies: Sequence[Reply]) -> TokenUsage:
+def _cost(replies: Sequence[JudgeReply]) -> TokenUsage:
     return replace(total_usage([reply.usage for reply in replies]), generated=0)

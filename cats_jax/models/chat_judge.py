@@ -8,7 +8,7 @@ from .judge import JudgeScorer
 from .prm.family import AUTO, choose_format
 from .prm.format import JUDGE_CRITIQUE, PRMFormat
 from .prm.judge_text import judge_policy_format
-from .prm.verdict import Verdict
+from .prm.verdict import WrittenVerdict
 
 
 def chat_judge(spec: PrmSpec) -> JudgeScorer:
@@ -25,7 +25,7 @@ def chat_judge(spec: PrmSpec) -> JudgeScorer:
     from .serving.chat_endpoint import ChatEndpoint
 
     chosen = chat_judge_format(spec)
-    assert isinstance(chosen.read_out, Verdict)
+    assert isinstance(chosen.read_out, WrittenVerdict)
     tokens = chosen.read_out.max_tokens
     form = judge_policy_format(chosen)
     writer = ChatPolicy(ChatEndpoint.of(spec), format=form, max_answer_tokens=tokens)
@@ -39,7 +39,7 @@ def chat_judge_format(spec: PrmSpec) -> PRMFormat:
         BadInputError: the format is unknown, or not that of a judge that writes.
     """
     chosen = JUDGE_CRITIQUE if spec.format == AUTO else choose_format(spec.format, "")
-    if not isinstance(chosen.read_out, Verdict):
+    if not isinstance(chosen.read_out, WrittenVerdict):
         raise BadInputError(
             f"PRM {spec.label!r}: format {chosen.name!r} reads probabilities of tokens, which "
             "a chat endpoint does not report: take judge-critique, or a file whose read_out has "

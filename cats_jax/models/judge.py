@@ -1,8 +1,9 @@
 """A language model as judge: it writes a critique of each step, and its verdict is the score.
 
 The writer is any policy of this package, on transformers, vLLM or behind a server. A step's score
-is the mean over its critiques, see `Verdict`. `prm.judge_text` and `prm.format.JUDGE_CRITIQUE`
-describe the prompt, and how it differs from published generative verifiers.
+is the mean over its critiques, see `WrittenVerdict`. `prm.judge_text` and
+`prm.format.JUDGE_CRITIQUE` describe the prompt, and how it differs from published generative
+verifiers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .prm.answer_steps import AnswerStepScorer
 from .prm.format import PRMFormat
 from .prm.judge_text import judge_text
 from .prm.newest_steps import broken, check_steps
-from .prm.verdict import Verdict
+from .prm.verdict import WrittenVerdict
 
 REMEMBERED = 1 << 16
 """Number of scores that are remembered by their text; the least recently used are dropped."""
@@ -70,7 +71,7 @@ class JudgeScorer(AnswerStepScorer):
     the largest number of tokens of a path as the judge reads it: one for each byte.
 
     Args:
-        judge: format with the layout "judge" and a `Verdict`.
+        judge: format with the layout "judge" and a `WrittenVerdict`.
         writer: policy with the messages of `judge_policy_format`, which writes at most the
             verdict's `max_tokens` in a request with `to_end`.
         sparsity: shares of small weights in the whole model and in its last layer.
@@ -85,7 +86,7 @@ class JudgeScorer(AnswerStepScorer):
     def __init__(
         self, judge: PRMFormat, writer: StepGenerator, sparsity: tuple[float, float] = (0.0, 0.0)
     ):
-        if not isinstance(judge.read_out, Verdict):
+        if not isinstance(judge.read_out, WrittenVerdict):
             raise BadInputError(
                 f"PRM format {judge.name!r} does not ask the model for a verdict: take one whose "
                 "read_out has the key verdict or pattern, such as judge-critique"

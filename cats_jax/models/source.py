@@ -35,7 +35,7 @@ from .prm.family import choose_format
 from .prm.format import WORLD, Head, PRMFormat, TokenPair
 from .prm.judge_text import judge_policy_format
 from .prm.sparsity import checkpoint_sparsity
-from .prm.verdict import Verdict
+from .prm.verdict import WrittenVerdict
 from .prompts.policy_format import AUTO, PLAIN, PolicyFormat
 from .prompts.policy_format import choose_format as choose_policy_format
 
@@ -116,7 +116,7 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     if isinstance(spec, PrmSpec):
         chosen = choose_format(spec.format, folder, spec.head)
         name = chosen.name
-        if isinstance(chosen.read_out, Verdict):
+        if isinstance(chosen.read_out, WrittenVerdict):
             model = CausalModel(folder, format=judge_policy_format(chosen), adapter=spec.adapter)
         else:
             model = RewardModel(folder, chosen, adapter=spec.adapter)
@@ -203,7 +203,7 @@ def is_judge(spec: PrmSpec) -> bool:
 def writes_verdicts(spec: PrmSpec) -> bool | None:
     """Whether a PRM is a judge that writes, by its format; None for an own or a missing model."""
     chosen = _prm_format(spec)
-    return None if chosen is None else isinstance(chosen.read_out, Verdict)
+    return None if chosen is None else isinstance(chosen.read_out, WrittenVerdict)
 
 
 def format_to_read(spec: PrmSpec) -> PRMFormat:
@@ -292,7 +292,7 @@ class ModelFolders:
             work = work.of_prms()
             read_out = choose_format(spec.format, folder, spec.head).read_out
             head = read_out.layers if isinstance(read_out, Head) else None
-            writes = isinstance(read_out, Verdict)
+            writes = isinstance(read_out, WrittenVerdict)
         shape = model_shape(folder, head)
         if shape is None:
             return None
@@ -345,7 +345,7 @@ class ModelFolders:
         silence_transformers()
         folder = model_folder(spec)
         prm_format = choose_format(spec.format, folder, spec.head)
-        if isinstance(prm_format.read_out, Verdict):
+        if isinstance(prm_format.read_out, WrittenVerdict):
             return _judge(spec, prm_format, prm_format.read_out)
         if spec.backend != "hf":
             return _engine_prm(spec, _engine_folder(spec))
@@ -401,7 +401,7 @@ def _policy(spec: PolicySpec, format: str | PolicyFormat) -> StepGenerator:
     )
 
 
-def _judge(spec: PrmSpec, prm_format: PRMFormat, verdict: Verdict) -> JudgeScorer:
+def _judge(spec: PrmSpec, prm_format: PRMFormat, verdict: WrittenVerdict) -> JudgeScorer:
     """A judge that writes: the model as a policy that writes critiques."""
     here, folder = spec.backend == "hf", model_folder(spec)
     shared = _settings(spec, *(field.name for field in dataclasses.fields(ModelSpec)))
@@ -428,10 +428,10 @@ def _engine_policy(
             from .serving.vllm_engine import VLLMSampler
 
             return VLLMSampler(folder, context=context, settings=spec)
-        from .serving.http_engine import HTTPSampler, Server
+        from .serving.http_engine import HTTPSampler, ServerClient
         from .serving.sglang_engine import SGLangSampler
 
-        server = Server(spec.backend, context=context, **_of_server(spec))
+        server = ServerClient(spec.backend, context=context, **_of_server(spec))
         sampler = SGLangSampler if server.is_sglang else HTTPSampler
         return sampler(server, log_probs=spec.log_probs is not False)
 
@@ -455,10 +455,10 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
         overrides = classifier_overrides(model.config.model_type, read_out)
         if spec.backend == "vllm":
             return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
-        from .serving.http_engine import HTTPClassifier, Server
+        from .serving.http_engine import HTTPClassifier, ServerClient
         from .serving.sglang_engine import SGLangClassifier
 
-        server = Server(spec.backend, context=model.context, **_of_server(spec))
+        server = ServerClient(spec.backend, context=model.context, **_of_server(spec))
         if server.is_sglang:
             return SGLangClassifier(server, overrides, model.encoder.pair_ids)
         return HTTPClassifier(server, overrides)

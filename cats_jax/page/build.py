@@ -20,7 +20,7 @@ from ..reporting.figures import write_figures
 from ..reporting.groups import by_dataset, groups
 from ..reporting.right_path import follow_right_path
 from ..reporting.selection import in_question_order
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..runs.merge import merge_runs
 from ..storage import durable
 from ..version import __version__
@@ -43,7 +43,7 @@ class PageSize:
     damaged: tuple[str, ...]
 
 
-def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
+def write_page(runs: Sequence[RunFolder], path: pathlib.Path) -> PageSize:
     """Write the page of runs, each with at least one row, replacing an old file.
 
     Runs of the same questions, policy and settings are one part of it.
@@ -94,7 +94,7 @@ def write_page(runs: Sequence[Run], path: pathlib.Path) -> PageSize:
     )
 
 
-def _figures(run: Run, whole: Run | None) -> list[dict[str, str]]:
+def _figures(run: RunFolder, whole: RunFolder | None) -> list[dict[str, str]]:
     """Figures of each data set: {"name", "svg"}, the SVG as base64.
 
     Those of actions and scores are made only of `whole`, a run whose trees can all be read.

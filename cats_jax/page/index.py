@@ -11,7 +11,7 @@ from ..reporting.appearance import appearances
 from ..reporting.groups import Group, groups
 from ..reporting.selection import in_question_order
 from ..reporting.sheets import count, share
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from .texts import bounded, shortened
 
 _MAX_LABEL, _MAX_ANSWER, _MAX_REASON = 80, 300, 500
@@ -31,7 +31,7 @@ def rows_by_question(rows: Iterable[Row]) -> dict[Question, list[Row]]:
 
 
 def encode_part(
-    run: Run, texts: Mapping[Question, str], places: Mapping[str, tuple[int, int]]
+    run: RunFolder, texts: Mapping[Question, str], places: Mapping[str, tuple[int, int]]
 ) -> dict[str, Any]:
     """The index of a merged run as JSON values.
 
@@ -153,7 +153,7 @@ def _group(group: Group, labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _facts(run: Run) -> list[list[str]]:
+def _facts(run: RunFolder) -> list[list[str]]:
     manifest = run.manifest
     questions = manifest["questions"]
     facts = {

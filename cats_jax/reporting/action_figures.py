@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..live.results import SearchResult
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from .actions import action_counts
 from .appearance import appearances
 from .drawing import frame, make_panels_with_strips, shown
@@ -39,7 +39,7 @@ class PlacedDecision:
     num_extra: int
 
 
-def plot_actions(found: Sequence[Group], title: str, run: Run | None) -> dict[str, Figure]:
+def plot_actions(found: Sequence[Group], title: str, run: RunFolder | None) -> dict[str, Figure]:
     """Figures of the actions of each policy that varies its number of extra candidates.
 
     Args:
@@ -118,7 +118,7 @@ def shares_by_budget(decisions: Sequence[PlacedDecision]) -> dict[str, Counter[i
     return bars
 
 
-def _placed_by_panel(mine: Sequence[Group], run: Run) -> dict[str, list[PlacedDecision]]:
+def _placed_by_panel(mine: Sequence[Group], run: RunFolder) -> dict[str, list[PlacedDecision]]:
     placed: dict[str, list[PlacedDecision]] = {}
     config = run.manifest["config"]
     for group in mine:

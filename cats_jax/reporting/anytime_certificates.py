@@ -12,7 +12,7 @@ import theory
 
 from ..evaluation.until_certified import AccuracyClaim, in_order, settled
 from ..protocols import Question
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from ..specs.certificates import KIND
 from .certificate_premises import about_run
 from .groups import Group, groups, identity
@@ -39,7 +39,7 @@ class AnytimeCertificate:
     values: tuple[float, ...]
     exact: bool
     group: Group
-    run: Run
+    run: RunFolder
 
     @property
     def certified(self) -> bool:
@@ -101,7 +101,7 @@ class AnytimeCertificate:
 
 
 def certify_anytime(
-    run: Run, claim: AccuracyClaim, questions: Sequence[Question], seed: int
+    run: RunFolder, claim: AccuracyClaim, questions: Sequence[Question], seed: int
 ) -> AnytimeCertificate:
     """Decide a claim by the rows of a run of its configurations.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import BadInputError
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..specs.certificates import LIMITS, spent
 from .groups import Group
 
@@ -14,7 +14,7 @@ COST_SHARE = 0.2
 """The part of delta that the bounds on costs spend; the claims spend the rest."""
 
 
-def about_run(run: Run) -> dict[str, Any]:
+def about_run(run: RunFolder) -> dict[str, Any]:
     """The questions, models and settings that a certificate of a run is about, as JSON values."""
     manifest, config = run.manifest, run.manifest["config"]
     earlier = spent(manifest)
@@ -41,7 +41,7 @@ def check_shares(**options: float) -> None:
             raise BadInputError(f"{option}={value:g}: must be between 0 and 1")
 
 
-def check_one_seed(run: Run, option: str) -> None:
+def check_one_seed(run: RunFolder, option: str) -> None:
     """Raise BadInputError if a question of the run has rows of several seeds."""
     if len({row.seed for row in run.rows}) > 1:
         raise BadInputError(
@@ -49,7 +49,7 @@ def check_one_seed(run: Run, option: str) -> None:
         )
 
 
-def check_rows(run: Run, found: Sequence[Group]) -> int:
+def check_rows(run: RunFolder, found: Sequence[Group]) -> int:
     """The number of questions, which all groups have in common.
 
     Raises:

@@ -23,7 +23,7 @@ from ..errors import BadInputError
 from ..grading.graders import make_grader, recorded_grader
 from ..live.results import SearchResult
 from ..protocols import AnswerGrader
-from ..runs.folder import Row, Run, read_run
+from ..runs.folder import Row, RunFolder, read_run
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
 from .groups import Group, groups, identity, interval
@@ -66,7 +66,7 @@ def describe_certificate(result: SearchResult, epsilon: float, grader: AnswerGra
     return f"{found}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
 
 
-def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[Record]:
+def certify(run: RunFolder, held_out: RunFolder, *, quantile: float = QUANTILE) -> list[Record]:
     """Certificates of each group that both runs have, with scores and trees.
 
     Args:
@@ -110,7 +110,7 @@ def certify(run: Run, held_out: Run, *, quantile: float = QUANTILE) -> list[Reco
     return found
 
 
-def held_out_run(folder: pathlib.Path | None, quantile: float) -> Run | None:
+def held_out_run(folder: pathlib.Path | None, quantile: float) -> RunFolder | None:
     """The run that a certificate's epsilon comes from, at a quantile in (0, 1]; None without one.
 
     Raises:
@@ -123,7 +123,7 @@ def held_out_run(folder: pathlib.Path | None, quantile: float) -> Run | None:
     return None if folder is None else read_run(folder)
 
 
-def check_held_out(questions: Iterable[str], folder: pathlib.Path, held_out: Run) -> None:
+def check_held_out(questions: Iterable[str], folder: pathlib.Path, held_out: RunFolder) -> None:
     """Raise BadInputError if a held-out run has one of these questions, those of a run folder."""
     shared = set(questions) & {row.question for row in held_out.rows}
     if shared:
@@ -133,7 +133,7 @@ def check_held_out(questions: Iterable[str], folder: pathlib.Path, held_out: Run
         )
 
 
-def certified_answers(run: Run, held_out: Run, quantile: float) -> Sheet:
+def certified_answers(run: RunFolder, held_out: RunFolder, quantile: float) -> Sheet:
     """Which share of a run's answers is certified at a quantile, and how often those are right."""
 
     def ends(name: str) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _with_ends(value: float, low: float, high: float) -> str:
 
 
 def _certified(
-    run: Run, group: Group, epsilon: Estimate, exceeded: Estimate, grader: AnswerGrader
+    run: RunFolder, group: Group, epsilon: Estimate, exceeded: Estimate, grader: AnswerGrader
 ) -> Record:
     flags = [
         (row, row.tree is not None and is_certified(run.tree(row), epsilon.value, grader))

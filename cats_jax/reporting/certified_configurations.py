@@ -20,7 +20,7 @@ import theory
 from theory.testing import Order
 
 from ..errors import BadInputError, known_names
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..specs.certificates import KIND
 from .certificate_premises import COST_SHARE, about_run, check_rows, check_shares
 from .cost_bounds import PREMISE, CostBounds, cost_bounds
@@ -107,7 +107,7 @@ class Certificate:
     order: Order
     num_questions: int
     configurations: tuple[Configuration, ...]
-    run: Run
+    run: RunFolder
 
     @property
     def chosen(self) -> Configuration | None:
@@ -131,7 +131,9 @@ class Certificate:
         }
 
 
-def certify_run(run: Run, claim: Claim, *, delta: float, order: Order = "holm") -> Certificate:
+def certify_run(
+    run: RunFolder, claim: Claim, *, delta: float, order: Order = "holm"
+) -> Certificate:
     """Test a claim about every configuration of a run.
 
     Args:

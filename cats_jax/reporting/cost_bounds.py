@@ -18,7 +18,7 @@ import theory
 
 from ..errors import BadInputError
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from .groups import Group
 
 PREMISE = (
@@ -46,7 +46,7 @@ class CostBounds:
     flops: float | None
 
 
-def cost_bounds(run: Run, group: Group, *, delta: float, choices: int) -> CostBounds:
+def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> CostBounds:
     """Bounds that hold together, also for a configuration that was chosen by its results.
 
     The bound on each cost has the level delta / (3 choices), see `theory.cost_upper`.

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from .accuracy_figures import (
     FLOPS,
     TOKENS,
@@ -30,7 +30,7 @@ def write_figures(
     title: str,
     formats: Sequence[str] = ("png",),
     *,
-    run: Run | None = None,
+    run: RunFolder | None = None,
     taken: set[str] | None = None,
 ) -> list[pathlib.Path]:
     """Write every figure that the groups of one data set allow, replacing old files.

@@ -10,7 +10,7 @@ import numpy as np
 from ..grading.graders import grade_answer
 from ..live.results import SearchResult
 from ..protocols import AnswerGrader
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class FinishedPaths:
     questions: np.ndarray
 
 
-def finished_paths(run: Run, rows: Iterable[Row], grader: AnswerGrader) -> FinishedPaths:
+def finished_paths(run: RunFolder, rows: Iterable[Row], grader: AnswerGrader) -> FinishedPaths:
     """The finished paths of those rows that have a tree.
 
     Raises:

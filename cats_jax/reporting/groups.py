@@ -12,7 +12,7 @@ from typing import Any
 
 from theory.estimators import Estimate
 
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from . import statistics
 from .statistics import Paired
 
@@ -218,7 +218,7 @@ def best_at_similar_compute(
     return min(usable, key=lambda group: group.mean(cost), default=None)
 
 
-def summarize(run: Run) -> dict[str, Any]:
+def summarize(run: RunFolder) -> dict[str, Any]:
     """Figures of every group as JSON values, for summary.json."""
     entries = []
     for group in groups(run.rows):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from theory import paper
 
 from ..errors import BadInputError
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from .groups import Group, groups
 
 DATASETS = {
@@ -118,7 +118,7 @@ ABLATIONS = (
 """The ablations. Their cells are means over the seven N and, except in the first, the five PRMs."""
 
 
-class Searched(NamedTuple):
+class CatsCell(NamedTuple):
     """The identity of a group of CATS, in the paper's terms.
 
     Attributes:
@@ -134,14 +134,14 @@ class Searched(NamedTuple):
     num_candidates: int
 
 
-def searched(runs: Sequence[Run]) -> dict[Searched, Group]:
+def searched(runs: Sequence[RunFolder]) -> dict[CatsCell, Group]:
     """The groups of CATS whose policy and data set are in the paper.
 
     Raises:
         BadInputError: two runs have a group with the same terms.
     """
-    found: dict[Searched, Group] = {}
-    owners: dict[Searched, Run] = {}
+    found: dict[CatsCell, Group] = {}
+    owners: dict[CatsCell, RunFolder] = {}
     for run in runs:
         policy, datasets, prms, labels = _terms(run)
         if policy is None:
@@ -150,7 +150,7 @@ def searched(runs: Sequence[Run]) -> dict[Searched, Group]:
             dataset = datasets.get(group.dataset)
             if dataset is None or group.prm is None or group.strategy not in labels:
                 continue
-            key = Searched(policy, dataset, group.strategy, prms[group.prm], group.num_candidates)
+            key = CatsCell(policy, dataset, group.strategy, prms[group.prm], group.num_candidates)
             if key in found:
                 raise BadInputError(
                     f"--paper: {group.name} with {group.prm!r} on {DATASETS[dataset]} is in "
@@ -161,7 +161,7 @@ def searched(runs: Sequence[Run]) -> dict[Searched, Group]:
     return found
 
 
-def nothing_found(runs: Sequence[Run]) -> str:
+def nothing_found(runs: Sequence[RunFolder]) -> str:
     """A sentence for runs that share nothing with the paper's tables, which lists what each has."""
     policies, datasets, prms, labels = [], [], [], []
     for run in runs:
@@ -191,7 +191,7 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "none"
 
 
-def _terms(run: Run) -> tuple[str | None, dict[str, str], dict[str, str], set[str]]:
+def _terms(run: RunFolder) -> tuple[str | None, dict[str, str], dict[str, str], set[str]]:
     """(policy, data sets by rows' label, PRMs by label, labels of CATS) of a run."""
     config, models = run.manifest["config"], run.manifest["models"]
     policy = _hub_id(str(config["policy"].get("path", "")), str(models["policy"].get("name", "")))

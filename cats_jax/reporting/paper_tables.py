@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from theory import paper
 
 from ..datasets.published import PUBLISHED
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from . import statistics
 from .groups import Group
 from .paper_cells import (
@@ -16,9 +16,9 @@ from .paper_cells import (
     CATS_LABEL,
     DATASETS,
     POLICY,
+    CatsCell,
     PaperCell,
     PaperTable,
-    Searched,
     prm_name,
     searched,
 )
@@ -38,7 +38,7 @@ _EXACT = (
 )
 
 
-def paper_sheets(runs: Sequence[Run]) -> list[Sheet]:
+def paper_sheets(runs: Sequence[RunFolder]) -> list[Sheet]:
     """The paper's tables that runs cover at least in part, with the runs' figures beside them.
 
     A cell of an ablation is a mean over the seven N, our reading of the paper's words "average" and
@@ -73,7 +73,7 @@ def paper_sheets(runs: Sequence[Run]) -> list[Sheet]:
     return [*first, dataclasses.replace(last, notes=(*last.notes, *notes))]
 
 
-def _ablation(table: PaperTable, found: Mapping[Searched, Group]) -> Sheet | None:
+def _ablation(table: PaperTable, found: Mapping[CatsCell, Group]) -> Sheet | None:
     records: list[Record] = []
     lacking: dict[str, list[str]] = {}
     parts: dict[str, int] = {}
@@ -125,12 +125,12 @@ def _ablation(table: PaperTable, found: Mapping[Searched, Group]) -> Sheet | Non
 
 
 def _groups(
-    cell: PaperCell, found: Mapping[Searched, Group]
-) -> tuple[dict[Searched, Group], list[Searched]]:
+    cell: PaperCell, found: Mapping[CatsCell, Group]
+) -> tuple[dict[CatsCell, Group], list[CatsCell]]:
     """The groups of a cell that the runs have, and the terms of those that they lack."""
     of_labels = [
         [
-            Searched(POLICY, cell.dataset, label, prm, size)
+            CatsCell(POLICY, cell.dataset, label, prm, size)
             for prm in cell.prms
             for size in paper.NUM_CANDIDATES
         ]
@@ -141,7 +141,7 @@ def _groups(
     return there, [key for key in wanted if key not in found]
 
 
-def _describe(cell: PaperCell, there: Mapping[Searched, Group], missing: list[Searched]) -> str:
+def _describe(cell: PaperCell, there: Mapping[CatsCell, Group], missing: list[CatsCell]) -> str:
     name = cell.row
     if len(cell.prms) == 1:
         name += f" with {prm_name(cell.prms[0])}"
@@ -209,7 +209,7 @@ def _parts(questions: Mapping[str, int]) -> Iterator[str]:
         yield f"on a part only: {', '.join(parts)}"
 
 
-def _comparison(found: Mapping[Searched, Group]) -> list[Sheet]:
+def _comparison(found: Mapping[CatsCell, Group]) -> list[Sheet]:
     """The paper's comparison with our rows added, and a table of our differences from it."""
     recorded: list[Record] = []
     differences: list[Record] = []
@@ -302,7 +302,7 @@ def _with_ends(values: Mapping[str, float | None]) -> dict[str, Value]:
 
 
 def _largest(
-    found: Mapping[Searched, Group], policy: str
+    found: Mapping[CatsCell, Group], policy: str
 ) -> dict[tuple[str, int], dict[str, Group]]:
     """Groups of CATS by data set, for each PRM at its largest N."""
     mine = [

@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from ..live.results import SearchResult
 from ..protocols import AnswerGrader
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from .draw import describe_result, draw_search
 from .plain_text import one_line
 from .printing import new_table
@@ -101,7 +101,7 @@ def arrange(views: Sequence[SearchView], width: int) -> list[RenderableType]:
 
 
 def fates_of(
-    run: Run, rows: Sequence[Row], grader: AnswerGrader
+    run: RunFolder, rows: Sequence[Row], grader: AnswerGrader
 ) -> dict[str, tuple[SearchResult, RightPath]]:
     """Tree and fate of the right path of each row that has a tree, by the rows' keys."""
     found = {}

@@ -11,7 +11,7 @@ import numpy as np
 from theory.estimators import Estimate, Reliability, bootstrap, clopper_pearson, reliability
 
 from ..grading.graders import make_grader, recorded_grader
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from .appearance import Appearance, appearances
 from .drawing import frame, label_log_axis, make_panels_with_strips, shown
 from .finished_paths import FinishedPaths, finished_paths
@@ -86,7 +86,7 @@ def draw_reliability(
     return figure
 
 
-def plot_path_calibration(found: Sequence[Group], title: str, run: Run) -> Figure | None:
+def plot_path_calibration(found: Sequence[Group], title: str, run: RunFolder) -> Figure | None:
     """Share of finished paths with the right answer against their path score, by PRM.
 
     Each strategy is drawn at its largest N with trees. Best-of-N keeps all of its paths; a search

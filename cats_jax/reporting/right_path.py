@@ -14,7 +14,7 @@ from typing import Literal
 from .. import world
 from ..live.results import ROOT, Candidate, SearchResult
 from ..protocols import AnswerGrader
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from ..world import task
 from .finished_paths import path_grades
 from .plain_text import one_line
@@ -69,7 +69,9 @@ class RightPath:
         return words.get(self.cause, "")
 
 
-def follow_right_path(run: Run, row: Row, result: SearchResult, grader: AnswerGrader) -> RightPath:
+def follow_right_path(
+    run: RunFolder, row: Row, result: SearchResult, grader: AnswerGrader
+) -> RightPath:
     """The fate of the right path in the search behind a row with a tree, `result`.
 
     Finished paths are graded by `grader` where steps can't be checked.
@@ -80,7 +82,7 @@ def follow_right_path(run: Run, row: Row, result: SearchResult, grader: AnswerGr
     return _of_steps(row, result, right)
 
 
-def right_candidates(run: Run, row: Row, result: SearchResult) -> frozenset[int] | None:
+def right_candidates(run: RunFolder, row: Row, result: SearchResult) -> frozenset[int] | None:
     """Ids of the candidates whose path is right up to and including them.
 
     None unless the task's checker applies: the policy is one of the embedded world's, and the

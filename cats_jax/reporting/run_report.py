@@ -10,7 +10,7 @@ import pathlib
 from rich.console import Console
 
 from ..errors import BadInputError
-from ..runs.folder import Run, write_summary
+from ..runs.folder import RunFolder, write_summary
 from .figures import write_figures
 from .groups import Group, by_dataset, groups, summarize
 from .printing import PIPE_WIDTH, show_sheet
@@ -19,7 +19,7 @@ from .sheets import Sheet, named_after
 from .step_boundaries import without_boundaries
 
 
-def report_text(run: Run, cost: Cost = "tokens") -> str:
+def report_text(run: RunFolder, cost: Cost = "tokens") -> str:
     """The tables of a run with their notes, as `show_tables` prints them to a file.
 
     Raises:
@@ -33,13 +33,13 @@ def report_text(run: Run, cost: Cost = "tokens") -> str:
     return text.getvalue()
 
 
-def show_run(console: Console, run: Run) -> None:
+def show_run(console: Console, run: RunFolder) -> None:
     """Print the tables of a run, and write its summary and figures."""
     show_tables(console, run)
     show_overview(console, run)
 
 
-def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet]:
+def show_tables(console: Console, run: RunFolder, cost: Cost = "tokens") -> list[Sheet]:
     """Print the tables of a run, and return them."""
     sheets = [
         named_after(sheet, label)
@@ -55,7 +55,7 @@ def show_tables(console: Console, run: Run, cost: Cost = "tokens") -> list[Sheet
     return sheets
 
 
-def show_overview(console: Console, run: Run) -> None:
+def show_overview(console: Console, run: RunFolder) -> None:
     """Write the summary and the figures of a run, and print the paths of the figures.
 
     A folder that may only be read, such as another person's, still has its tables printed.
@@ -71,7 +71,7 @@ def show_overview(console: Console, run: Run) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def write_overview(run: Run) -> list[pathlib.Path]:
+def write_overview(run: RunFolder) -> list[pathlib.Path]:
     """Write the summary and the figures of a run to its folder; returns the paths of figures."""
     taken: set[str] = set()
     paths = [
@@ -83,7 +83,7 @@ def write_overview(run: Run) -> list[pathlib.Path]:
     return paths
 
 
-def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
+def run_parts(run: RunFolder) -> list[tuple[str, str, list[Group]]]:
     """(label, title, groups) of each data set of a run; the title says if questions lack rows.
 
     Raises:
@@ -105,6 +105,6 @@ def run_parts(run: Run) -> list[tuple[str, str, list[Group]]]:
     return parts
 
 
-def has_failed_group(run: Run) -> bool:
+def has_failed_group(run: RunFolder) -> bool:
     """Whether every question of some strategy, N, PRM and seed failed."""
     return any(all(row.status == "failed" for row in group.rows) for group in groups(run.rows))

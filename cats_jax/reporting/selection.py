@@ -10,7 +10,7 @@ from typing import get_args
 
 from ..errors import BadInputError, known_names
 from ..live.results import Status
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from .plain_text import one_line
 
 _MAX_ID = 1000
@@ -59,7 +59,7 @@ def select(rows: Sequence[Row], selection: Selection) -> list[Row]:
     ]
 
 
-def select_runs(runs: Sequence[Run], selection: Selection) -> list[Run]:
+def select_runs(runs: Sequence[RunFolder], selection: Selection) -> list[RunFolder]:
     """The runs that have chosen rows, with these only.
 
     If all rows of a run are chosen, the run itself is returned, not a copy.

@@ -16,7 +16,7 @@ import theory
 
 from ..errors import BadInputError
 from ..live.abstention import answer_score
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..specs.certificates import KIND
 from .appearance import appearances
 from .certificate_premises import about_run, check_one_seed, check_rows, check_shares
@@ -87,7 +87,7 @@ class SelectiveCertificate:
     delta: float
     num_questions: int
     configurations: tuple[SelectiveGroup, ...]
-    run: Run
+    run: RunFolder
 
     @property
     def chosen(self) -> SelectiveGroup | None:
@@ -109,7 +109,7 @@ class SelectiveCertificate:
         }
 
 
-def certify_selective(run: Run, target: float, *, delta: float) -> SelectiveCertificate:
+def certify_selective(run: RunFolder, target: float, *, delta: float) -> SelectiveCertificate:
     """Find the lowest certified threshold of every configuration whose answers have scores.
 
     Args:
@@ -234,7 +234,7 @@ def selective_bounds(certificate: SelectiveCertificate) -> list[np.ndarray]:
     return bounds
 
 
-def _test(run: Run, group: Group, target: float, delta: float) -> SelectiveGroup:
+def _test(run: RunFolder, group: Group, target: float, delta: float) -> SelectiveGroup:
     rows = group.rows
     # A search that failed has neither a tree nor an answer.
     if any(row.tree is None and row.answer is not None for row in rows):

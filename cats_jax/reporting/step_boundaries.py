@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 
 _LONG_STEP = 32
 """Samples with at least this mean number of tokens look like whole answers."""
@@ -11,7 +11,7 @@ _KEEP_ALL_PATHS = ("greedy", "majority", "best_of_n")
 """Strategies whose results are the same if a path is one step."""
 
 
-def without_boundaries(run: Run) -> str | None:
+def without_boundaries(run: RunFolder) -> str | None:
     """A one-line warning that no path of a run holds a step boundary; None if one may hold it.
 
     The evidence: every search ended after one step, and its samples were long. Strategies that keep

@@ -19,7 +19,7 @@ from ..controllers.strategies import revisions_of
 from ..errors import BadInputError
 from ..grading.graders import make_grader, recorded_grader
 from ..protocols import AnswerGrader
-from ..runs.folder import Row, Run
+from ..runs.folder import Row, RunFolder
 from ..specs.certificates import KIND
 from ..specs.recipe import StrategySpec
 from .certificate_premises import (
@@ -61,7 +61,7 @@ class StoppingCertificate:
     found: theory.Stopping
     bounds: np.ndarray
     paths_bounds: np.ndarray
-    run: Run
+    run: RunFolder
 
     @property
     def chosen(self) -> int | None:
@@ -132,7 +132,7 @@ class StoppingCertificate:
         }
 
 
-def certify_stopping(run: Run, max_loss: float, *, delta: float) -> StoppingCertificate:
+def certify_stopping(run: RunFolder, max_loss: float, *, delta: float) -> StoppingCertificate:
     """Find the lowest certified threshold of the one best-of-N configuration of a run.
 
     Args:
@@ -167,7 +167,7 @@ def certify_stopping(run: Run, max_loss: float, *, delta: float) -> StoppingCert
     )
 
 
-def path_outcomes(run: Run, group: Group) -> tuple[np.ndarray, np.ndarray]:
+def path_outcomes(run: RunFolder, group: Group) -> tuple[np.ndarray, np.ndarray]:
     """Scores f64[n, N] and grades bool[n, N] of the paths of best-of-N, in order of sampling.
 
     A path that did not finish or has no answer has the score -1.
@@ -241,7 +241,7 @@ def draw_stopping(certificate: StoppingCertificate) -> Figure:
     return figure
 
 
-def _best_of_n(run: Run) -> Group:
+def _best_of_n(run: RunFolder) -> Group:
     """The one group of best-of-N of a run whose thresholds can be certified."""
     found = groups(run.rows)
     check_rows(run, found)
@@ -266,13 +266,13 @@ def _is_best_of_n(entry: Mapping[str, Any]) -> bool:
     return entry["name"] == _WHOLE and options.get("vote", "best") == "best"
 
 
-def _entry(run: Run, group: Group) -> Mapping[str, Any]:
+def _entry(run: RunFolder, group: Group) -> Mapping[str, Any]:
     """The entry of the manifest for the strategy of a group."""
     strategies = run.manifest["config"]["strategies"]
     return next(each for each in strategies if each["label"] == group.strategy)
 
 
-def _paths(run: Run, row: Row, grader: AnswerGrader) -> list[tuple[int, float, bool]]:
+def _paths(run: RunFolder, row: Row, grader: AnswerGrader) -> list[tuple[int, float, bool]]:
     """Place, score and grade of each finished path with an answer; a failed search has none."""
     if row.tree is None:
         if row.status == "failed":

@@ -40,7 +40,7 @@ def row_key(strategy: str, num_candidates: int, prm: str | None, seed: int, ques
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A run folder as read.
 
     Attributes:
@@ -91,7 +91,7 @@ class Run:
             )
 
 
-def read_run(folder: str | pathlib.Path) -> Run:
+def read_run(folder: str | pathlib.Path) -> RunFolder:
     """Read a run folder, whether finished, interrupted or in use; nothing in it is changed.
 
     Raises:
@@ -106,7 +106,7 @@ def read_run(folder: str | pathlib.Path) -> Run:
         )
     manifests.check(folder, manifest)
     rows = [row for row, _ in _complete_rows(folder)]
-    return Run(folder, manifest, tuple(_in_order(rows, manifest["config"])))
+    return RunFolder(folder, manifest, tuple(_in_order(rows, manifest["config"])))
 
 
 def _in_order(rows: Sequence[Row], config: object) -> list[Row]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..errors import BadInputError
 from ..grading.graders import questions_grader
-from .folder import Row, Run
+from .folder import Row, RunFolder
 
 # Settings that may differ between runs of one table: rows have them in their keys, or not at all.
 _FREE = ("name", "questions", "strategies", "prms", "num_candidates", "seeds", "trees")
 
 
-def merge_runs(runs: Sequence[Run]) -> list[Run]:
+def merge_runs(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Merge runs of the same questions, policy and settings into one run each.
 
     Args:
@@ -30,7 +30,7 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
         BadInputError: two runs differ in the answer, grade or number of tokens of a row with the
             same key, in the meaning of a label, or in the files of a tokenizer or a format.
     """
-    families: list[list[Run]] = []
+    families: list[list[RunFolder]] = []
     for run in runs:
         for family in families:
             if setting(family[0]) == setting(run):
@@ -41,7 +41,7 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     return [_merged(family) for family in families]
 
 
-def setting(run: Run) -> dict[str, Any]:
+def setting(run: RunFolder) -> dict[str, Any]:
     """The settings that the rows of one table share, such as policy, questions and limits."""
     config = dict(run.manifest["config"])
     # Runs made before a setting existed have no entry for it.
@@ -68,11 +68,11 @@ def _rescored(config: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: change.get(name) for name in ("path_score", "vote", "prm", "grader")}
 
 
-def _merged(family: Sequence[Run]) -> Run:
+def _merged(family: Sequence[RunFolder]) -> RunFolder:
     if len(family) == 1:
         return family[0]
     rows: dict[str, Row] = {}
-    owners: dict[str, Run] = {}
+    owners: dict[str, RunFolder] = {}
     check_labels(family)
     _check_asking(family)
     for run in family:
@@ -93,9 +93,9 @@ def _merged(family: Sequence[Run]) -> Run:
     )
 
 
-def check_labels(runs: Sequence[Run]) -> None:
+def check_labels(runs: Sequence[RunFolder]) -> None:
     """Raise BadInputError if a label stands for different strategies or PRMs in two runs."""
-    labels: dict[tuple[str, str], tuple[Any, Run]] = {}
+    labels: dict[tuple[str, str], tuple[Any, RunFolder]] = {}
     for run in runs:
         for kind, label, meaning in _labels(run.manifest):
             known, first = labels.setdefault((kind, label), (meaning, run))
@@ -107,7 +107,7 @@ def check_labels(runs: Sequence[Run]) -> None:
                 )
 
 
-def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
+def _merged_manifest(family: Sequence[RunFolder]) -> dict[str, Any]:
     """The first manifest with the models, strategies, PRMs, notes, names and premises of all."""
     manifests = [run.manifest for run in family]
     configs = [manifest["config"] for manifest in manifests]
@@ -126,7 +126,7 @@ def _merged_manifest(family: Sequence[Run]) -> dict[str, Any]:
     return {**merged, **_premises(family)}
 
 
-def _premises(family: Sequence[Run]) -> dict[str, Any]:
+def _premises(family: Sequence[RunFolder]) -> dict[str, Any]:
     """The entries that a certificate reads, from all runs: digests, rules and spent questions.
 
     `asked` and `contents` are None if runs differ in them or one lacks them: nothing vouches for
@@ -188,9 +188,9 @@ def _joined(lists: Iterable[Sequence[str] | None]) -> list[str]:
     return list(dict.fromkeys(entry for each in lists for entry in each or ()))
 
 
-def _check_asking(family: Sequence[Run]) -> None:
+def _check_asking(family: Sequence[RunFolder]) -> None:
     """Refuse runs whose tokenizers or formats differ, which no setting shows."""
-    known: dict[str, tuple[Any, Run]] = {}
+    known: dict[str, tuple[Any, RunFolder]] = {}
     for run in family:
         for what, value in (run.manifest.get("asked") or {}).items():
             earlier, first = known.setdefault(what, (value, run))
@@ -202,7 +202,7 @@ def _check_asking(family: Sequence[Run]) -> None:
                 )
 
 
-def _check_same(known: Row, first: Run, row: Row, run: Run) -> None:
+def _check_same(known: Row, first: RunFolder, row: Row, run: RunFolder) -> None:
     """Refuse two rows of one key that differ in answer, number of tokens or grade."""
     for name, values in {
         "answer": (known.answer, row.answer),

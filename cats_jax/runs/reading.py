@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from ..errors import BadInputError
 from . import manifests
-from .folder import Run, read_run
+from .folder import RunFolder, read_run
 
 
-def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
+def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[RunFolder], list[str]]:
     """Read run folders, each once, and leave out those that can't be read or have no rows.
 
     Returns:
@@ -19,7 +19,7 @@ def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
     Raises:
         BadInputError: there is no run to report. The message has the reason for each folder.
     """
-    runs: list[Run] = []
+    runs: list[RunFolder] = []
     skipped: list[str] = []
     for folder in {path.resolve(): path for path in folders}.values():
         try:
@@ -31,7 +31,7 @@ def read_runs(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
     return runs, skipped
 
 
-def _read(folder: pathlib.Path) -> Run:
+def _read(folder: pathlib.Path) -> RunFolder:
     if folder.is_file():
         raise BadInputError(f"{str(folder)!r} is a file: name a run folder, such as runs/NAME")
     try:

@@ -74,7 +74,7 @@ class StepTrust:
 
 
 @dataclass(frozen=True)
-class Head:
+class LogitCalibration:
     """A calibration of a PRM's scores: 1 / (1 + exp(-(intercept + slope logit(score)))).
 
     A random half of the questions fits it, and its risks are certified on the other half.
@@ -119,7 +119,7 @@ class CertifiedQuality:
     trust: float
     risks: tuple[CertifiedRisk, ...]
     steps: tuple[StepTrust, ...]
-    heads: tuple[Head, ...] = ()
+    heads: tuple[LogitCalibration, ...] = ()
 
 
 def certified_quality(
@@ -131,7 +131,7 @@ def certified_quality(
         labelled: labelled steps with scores, of questions that trained or chose none of the PRMs.
         delta: level of each statement, in (0, 1).
         trust: least probability that a trusted step is right, in (0, 1).
-        calibrated: whether risks of calibrated heads are added, see `Head`.
+        calibrated: whether risks of calibrated heads are added, see `LogitCalibration`.
 
     Raises:
         BadInputError: see `check_shares`.
@@ -228,7 +228,7 @@ def _risk(
 
 def _head(
     prm: str, score: np.ndarray, label: np.ndarray, question: np.ndarray
-) -> tuple[Head, np.ndarray]:
+) -> tuple[LogitCalibration, np.ndarray]:
     """A head, and the mask of the steps of the questions that did not fit it."""
     number = int(question.max()) + 1
     half = np.random.default_rng(0).permutation(number)[: number // 2]
@@ -242,7 +242,7 @@ def _head(
     # Each question counts once.
     weight = 1.0 / np.bincount(question)[question[fits]]
     intercept, slope = fit_logistic(inputs, label[fits], weight, (0, 1)).tolist()
-    return Head(prm, intercept, slope, half.size), ~fits
+    return LogitCalibration(prm, intercept, slope, half.size), ~fits
 
 
 def _trust(

@@ -16,7 +16,7 @@ from .labelled import LabelledData
 from .score_rows import CountingScorer, score_file
 
 
-class Scored(NamedTuple):
+class RescoredSteps(NamedTuple):
     """Labelled steps with the scores of one more PRM.
 
     Rows that could not be scored are left out; `errors` has row and reason of each such path.
@@ -33,7 +33,7 @@ def add_scores(
     *,
     held_tokens: int = 1 << 15,
     on_paths: Callable[[int], None] = lambda paths: None,
-) -> Scored:
+) -> RescoredSteps:
     """Score every path up to its last labelled step.
 
     If a path of a row can't be scored (a blank step, more tokens than the model has positions), the
@@ -67,7 +67,9 @@ def add_scores(
         raise BadInputError(
             f"PRM {name!r} can score none of {len(labelled.paths)} paths: {errors[0]}"
         )
-    return Scored(dataclasses.replace(labelled, paths=paths, prms=(*labelled.prms, name)), errors)
+    return RescoredSteps(
+        dataclasses.replace(labelled, paths=paths, prms=(*labelled.prms, name)), errors
+    )
 
 
 def write_labelled(path: pathlib.Path, labelled: LabelledData, *, by: str | None = None) -> None:

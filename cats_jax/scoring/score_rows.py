@@ -23,7 +23,7 @@ class CountingScorer(StepScorer, Protocol):
 
 
 @dataclass
-class Tally:
+class ScoreTally:
     """Counts of a scored file; `tokens` are those the model computed."""
 
     rows: int = 0
@@ -59,7 +59,7 @@ def score_file(
     *,
     held_tokens: int = 1 << 15,
     on_rows: Callable[[int], None] = lambda rows: None,
-) -> Tally:
+) -> ScoreTally:
     """Score rows `{"question", "steps"}`; write the same rows with `scores`, or `error`.
 
     An outcome model reads the steps as one finished answer, and gives the row one `score`.
@@ -75,7 +75,7 @@ def score_file(
         BadInputError: the source can't be read, or the target can't be written.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
-    tally = Tally()
+    tally = ScoreTally()
     with whole_text(target) as lines:
         tasks = (_task(row) for _, row in numbered_rows(source))
         for batch in _batches(tasks, scorer, held_tokens):

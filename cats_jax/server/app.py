@@ -22,18 +22,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..live.results import SearchResult
 from ..protocols import Question
-from .engine import Engine, Event, Progress, Ticket
-from .metrics import Metrics
+from .engine import Engine, Event, SearchProgress, Ticket
+from .metrics import ServerMetrics
 from .offer import Offer
-from .refusals import RefusedError
-from .replies import MEDIA_TYPE, Reply, as_event
+from .refusals import RefusedRequestError
+from .replies import MEDIA_TYPE, CompletionReply, as_event
 from .requests import parse_request
 
 T = TypeVar("T")
 
 
-def _gone() -> RefusedError:
-    return RefusedError(499, "dropped", "the client went away")
+def _gone() -> RefusedRequestError:
+    return RefusedRequestError(499, "dropped", "the client went away")
 
 
 _BODY_SECONDS = 30
@@ -47,7 +47,12 @@ _DISCARDED = 1 << 24
 
 
 def make_app(
-    offer: Offer, engine: Engine, metrics: Metrics, token: str | None, *, host: str = "localhost"
+    offer: Offer,
+    engine: Engine,
+    metrics: ServerMetrics,
+    token: str | None,
+    *,
+    host: str = "localhost",
 ) -> Starlette:
     """The application.
 
@@ -69,7 +74,7 @@ def make_app(
         ],
         middleware=[Middleware(_Guard, token=token, host=host, metrics=metrics)],
         exception_handlers={
-            RefusedError: web.refused,
+            RefusedRequestError: web.refused,
             HTTPException: _no_such_route,
             Exception: _broken,
         },
@@ -79,7 +84,7 @@ def make_app(
 class _Web:
     """The endpoints."""
 
-    def __init__(self, offer: Offer, engine: Engine, metrics: Metrics) -> None:
+    def __init__(self, offer: Offer, engine: Engine, metrics: ServerMetrics) -> None:
         self._offer, self._engine, self._metrics = offer, engine, metrics
         self._created = int(time.time())
 
@@ -97,7 +102,7 @@ class _Web:
         )
         self._engine.submit(ticket)
         end = functools.partial(self._engine.drop, ticket)
-        reply = Reply(
+        reply = CompletionReply(
             {"id": ticket.id, "model": self._offer.name, "created": int(time.time())},
             settings,
             parsed.ignored,
@@ -123,7 +128,7 @@ class _Web:
         """`GET /v1/models/NAME`."""
         name = request.path_params["name"]
         if name != self._offer.name:
-            raise RefusedError(
+            raise RefusedRequestError(
                 404, "not_found", f"model {name[:60]!r} is not served: see /v1/models"
             )
         return JSONResponse(self._model())
@@ -161,7 +166,7 @@ class _Web:
     async def refused(self, request: Request, error: Exception) -> Response:
         """The response to a request that is refused."""
         del request
-        assert isinstance(error, RefusedError)
+        assert isinstance(error, RefusedRequestError)
         self._metrics.rejected(error.reason)
         return _refusal(error)
 
@@ -173,7 +178,7 @@ class _Guard:
     of its own that resolves to this machine.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, host: str, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, host: str, metrics: ServerMetrics) -> None:
         self._app, self._host, self._metrics = app, host.lower(), metrics
         self._token = None if token is None else token.encode()
 
@@ -186,12 +191,12 @@ class _Guard:
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> RefusedError | None:
+    def _refusal(self, headers: Headers) -> RefusedRequestError | None:
         if self._token is None:
             name = _host_name(headers.get("host", "").lower())
             if name in ("localhost", self._host) or _is_loopback(name):
                 return None
-            return RefusedError(
+            return RefusedRequestError(
                 403,
                 "host",
                 "without a token this server answers to localhost and the address of --host only",
@@ -200,7 +205,7 @@ class _Guard:
         right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token)
         if kind.lower() == "bearer" and right:
             return None
-        return RefusedError(
+        return RefusedRequestError(
             401,
             "invalid_api_key",
             "the bearer token is missing or wrong: give the server's token as the API key",
@@ -226,13 +231,15 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RefusedError: its header does not declare JSON, it is too large or slow, or the client
-            leaves.
+        RefusedRequestError: its header does not declare JSON, it is too large or slow, or the
+            client leaves.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A page in a browser can't send this type to another site's server without its permission.
-        raise RefusedError(415, "content_type", "the body must have Content-Type: application/json")
+        raise RefusedRequestError(
+            415, "content_type", "the body must have Content-Type: application/json"
+        )
     parts: list[bytes] = []
     size = 0
     try:
@@ -247,9 +254,9 @@ async def _body(request: Request, limit: int) -> bytes:
         raise _gone() from None
     except TimeoutError as error:
         message = f"the body has not arrived within {_BODY_SECONDS} seconds"
-        raise RefusedError(408, "too_slow", message) from error
+        raise RefusedRequestError(408, "too_slow", message) from error
     if size > limit:
-        raise RefusedError(
+        raise RefusedRequestError(
             413, "too_large", f"the body has more than {limit} bytes: shorten the messages"
         )
     return b"".join(parts)
@@ -280,14 +287,14 @@ class _Stream(StreamingResponse):
             self._end()
 
 
-async def _answer(events: asyncio.Queue[Event], reply: Reply) -> AsyncIterator[str]:
+async def _answer(events: asyncio.Queue[Event], reply: CompletionReply) -> AsyncIterator[str]:
     """The server-sent events of a search."""
     yield reply.begin()
     while True:
         found = await events.get()
-        if isinstance(found, Progress):
+        if isinstance(found, SearchProgress):
             yield reply.progress(found)
-        elif isinstance(found, RefusedError):
+        elif isinstance(found, RefusedRequestError):
             yield as_event(found.as_object())
             return
         elif isinstance(found, SearchResult):
@@ -307,13 +314,17 @@ async def _result(events: asyncio.Queue[Event]) -> SearchResult:
 async def _first(events: asyncio.Queue[Event]) -> Event:
     """The next event; a refusal is raised."""
     event = await events.get()
-    if isinstance(event, RefusedError):
+    if isinstance(event, RefusedRequestError):
         raise event
     return event
 
 
 async def _unless_gone(request: Request, wanted: Awaitable[T]) -> T:
-    """The result of a coroutine; RefusedError, which nobody reads, if the client leaves first."""
+    """The result of a coroutine.
+
+    Raises:
+        RefusedRequestError: the client leaves first; nobody reads the error.
+    """
     working = asyncio.ensure_future(wanted)
     leaving = asyncio.ensure_future(_leaves(request))
     try:
@@ -331,7 +342,7 @@ async def _leaves(request: Request) -> None:
         pass
 
 
-def _refusal(error: RefusedError) -> Response:
+def _refusal(error: RefusedRequestError) -> Response:
     return JSONResponse(error.as_object(), status_code=error.status, headers=error.headers)
 
 
@@ -339,10 +350,10 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason = "not_found" if error.status_code == 404 else "method_not_allowed"
     message = f"{request.method} {request.url.path[:100]} is not there: see /v1/models"
-    refusal = RefusedError(error.status_code, reason, message, headers=error.headers)
+    refusal = RefusedRequestError(error.status_code, reason, message, headers=error.headers)
     return _refusal(refusal)
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     del request, error
-    return _refusal(RefusedError(500, "internal", "this server has a fault: see its log"))
+    return _refusal(RefusedRequestError(500, "internal", "this server has a fault: see its log"))

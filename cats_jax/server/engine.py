@@ -21,9 +21,9 @@ from ..live.driver import SearchBatch
 from ..live.jobs import Job
 from ..live.results import SearchResult
 from ..protocols import Question
-from .metrics import Metrics
+from .metrics import ServerMetrics
 from .offer import SEED_NAME, Loaded, Settings
-from .refusals import RefusedError, bad_request, busy, unavailable
+from .refusals import RefusedRequestError, bad_request, busy, unavailable
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """Completed steps, sampled steps, and tokens that the policy sampled and the PRM computed."""
 
     step: int
@@ -42,8 +42,8 @@ class Progress:
     tokens: int
 
 
-Event = Accepted | Progress | SearchResult | RefusedError
-"""An event of a search; a `SearchResult` or a `RefusedError` is the last one."""
+Event = Accepted | SearchProgress | SearchResult | RefusedRequestError
+"""An event of a search; a `SearchResult` or a `RefusedRequestError` is the last one."""
 
 State = Literal["ready", "draining", "stopped", "failed"]
 """In the state `draining` no new searches are accepted; `failed` means that a model broke."""
@@ -63,7 +63,7 @@ class Ticket:
     settings: Settings
     notify: Callable[[Event], None]
     arrived: float = field(default_factory=time.monotonic)
-    progress: Progress | None = None
+    progress: SearchProgress | None = None
 
     @property
     def id(self) -> str:
@@ -86,7 +86,7 @@ class Engine:
     places.
     """
 
-    def __init__(self, loaded: Loaded, *, max_waiting: int, metrics: Metrics) -> None:
+    def __init__(self, loaded: Loaded, *, max_waiting: int, metrics: ServerMetrics) -> None:
         self._loaded = loaded
         self._places = loaded.offer.recipe.in_flight
         self._max_waiting = max_waiting
@@ -127,7 +127,7 @@ class Engine:
         """Accept a search.
 
         Raises:
-            RefusedError: too many searches wait, or the engine no longer accepts searches.
+            RefusedRequestError: too many searches wait, or the engine no longer accepts searches.
         """
         with self._changed:
             self._check_ready()
@@ -251,7 +251,10 @@ class Engine:
 
     def _tell_progress(self, batch: _Batch) -> None:
         for name, step, ledger in batch.searches.progress():
-            ticket, progress = self._tickets[name], Progress(step, ledger.candidates, ledger.tokens)
+            ticket, progress = (
+                self._tickets[name],
+                SearchProgress(step, ledger.candidates, ledger.tokens),
+            )
             if progress != ticket.progress:
                 ticket.progress = progress
                 ticket.notify(progress)
@@ -260,7 +263,7 @@ class Engine:
         ticket = self._tickets[result.question.id]
         self._end(ticket, self._loaded.offer.decided(result, ticket.settings))
 
-    def _end(self, ticket: Ticket, event: SearchResult | RefusedError) -> None:
+    def _end(self, ticket: Ticket, event: SearchResult | RefusedRequestError) -> None:
         with self._changed:
             del self._tickets[ticket.id]
             self._leaving.discard(ticket.id)

@@ -13,7 +13,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500)
 """Upper bounds of the histogram's buckets: seconds from a request to its answer."""
 
 
-class Metrics:
+class ServerMetrics:
     """The metrics of one server, in a registry of their own."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from ..live.arguments import check_width
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
-from ..models.settle import check_shares, settle_format
+from ..models.resolve import check_shares, resolve_format
 from ..models.source import ModelSource, check_models, check_world_question
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import Recipe
@@ -199,11 +199,11 @@ class Offer:
             BadInputError: a model is missing, does not fit its format or into memory, or is not
                 that of a strategy's certificate.
         """
-        # With settled formats, as in manifests and therefore in certificates.
+        # With resolved formats, as in manifests and therefore in certificates.
         self.recipe = recipe = dataclasses.replace(
             self.recipe,
-            policy=settle_format(self.recipe.policy),
-            prms=tuple(map(settle_format, self.recipe.prms)),
+            policy=resolve_format(self.recipe.policy),
+            prms=tuple(map(resolve_format, self.recipe.prms)),
         )
         cells = [*self._cells.values()]
         check_outcome_models(cells)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class RefusedError(Exception):
+class RefusedRequestError(Exception):
     """A request is refused.
 
     Attributes:
@@ -40,16 +40,16 @@ class RefusedError(Exception):
         return {"error": error}
 
 
-def bad_request(message: str, param: str | None = None) -> RefusedError:
+def bad_request(message: str, param: str | None = None) -> RefusedRequestError:
     """The refusal of a request that breaks a rule."""
-    return RefusedError(400, "invalid_request", message, param=param)
+    return RefusedRequestError(400, "invalid_request", message, param=param)
 
 
-def busy(message: str) -> RefusedError:
+def busy(message: str) -> RefusedRequestError:
     """The refusal of a request that comes while too many others wait."""
-    return RefusedError(429, "overloaded", message, headers={"Retry-After": "1"})
+    return RefusedRequestError(429, "overloaded", message, headers={"Retry-After": "1"})
 
 
-def unavailable(reason: str, message: str) -> RefusedError:
+def unavailable(reason: str, message: str) -> RefusedRequestError:
     """The refusal of a request that this server can't answer any more."""
-    return RefusedError(503, reason, message, headers={"Retry-After": "5"})
+    return RefusedRequestError(503, reason, message, headers={"Retry-After": "5"})

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..live.ledger import Ledger
 from ..live.results import SearchResult
-from .engine import Progress
+from .engine import SearchProgress
 from .offer import Settings
 
 MEDIA_TYPE = "text/event-stream"
@@ -62,7 +62,7 @@ def details(result: SearchResult, settings: Settings, ignored: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
-class Reply:
+class CompletionReply:
     """The reply to a request: a completion, or server-sent events in their order.
 
     Attributes:
@@ -98,7 +98,7 @@ class Reply:
         """The first event, which names the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def progress(self, progress: Progress) -> str:
+    def progress(self, progress: SearchProgress) -> str:
         """An event without text that states the progress of the search."""
         return self._chunk({}, cats_jax=asdict(progress))
 

@@ -94,7 +94,7 @@ _TITLES = {"prm": "PRM"}
 
 
 @dataclass(frozen=True)
-class Certified:
+class CertifiedClaim:
     """What a certificate states about the strategy that it chose.
 
     Attributes:
@@ -131,12 +131,14 @@ class Certified:
     chosen_on: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, Any], Certified]:
+def read_certificate(
+    path: str, *, elsewhere: bool = False
+) -> tuple[dict[str, Any], CertifiedClaim]:
     """The strategy that a certificate chose, and what is certified about it.
 
     Args:
         path: path of a certificate.json.
-        elsewhere: see `Certified`.
+        elsewhere: see `CertifiedClaim`.
 
     Returns:
         The strategy's entry in the certified run's manifest ("name", "label" and "options"), and
@@ -160,7 +162,7 @@ def read_certificate(path: str, *, elsewhere: bool = False) -> tuple[dict[str, A
         calibrations = dict(config.get("calibration") or ())
         (questions,) = config["questions"]
         scorer = {} if prm is None else _labelled(config["prms"], prm)
-        certified = Certified(
+        certified = CertifiedClaim(
             file=path,
             claim=content["words"],
             delta=content["delta"],
@@ -267,7 +269,7 @@ def terms(
     return json.loads(json.dumps(found))
 
 
-def broken_terms(certified: Certified, here: Mapping[str, Any]) -> list[str]:
+def broken_terms(certified: CertifiedClaim, here: Mapping[str, Any]) -> list[str]:
     """The differences between the terms of a search, `here`, and of a certificate, one clause each.
 
     If the questions are unknown, `here` lacks "data sets".

@@ -141,7 +141,7 @@ class ModelSpec:
             model and on a GPU, otherwise all CPUs of the process, see `models.threads`. For "hf",
             and for "vllm" on a CPU.
         max_model_len: largest number of tokens in a sequence, at most the model's own. Default: for
-            "vllm", the most that the run can need, see `models.source.settle`; for a server, the
+            "vllm", the most that the run can need, see `models.resolve`; for a server, the
             model's own. For "vllm" and servers.
         gpu_memory_utilization: share of each GPU's memory that the engine takes, in (0, 1]. The
             settings from here to `engine_args` are for "vllm"; None is vLLM's default, unless

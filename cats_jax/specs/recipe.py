@@ -34,7 +34,7 @@ from ..storage.schema import (
 from ..storage.yaml_file import naming
 from ..storage.yaml_reading import load_yaml
 from .calibrations import Calibrations, fitted_on, load_calibrations
-from .certificates import Certified, read_certificate
+from .certificates import CertifiedClaim, read_certificate
 from .models import PAID_KEYS, PolicySpec, PrmSpec, check_replies
 
 MAX_CANDIDATES = 256
@@ -65,7 +65,7 @@ class StrategySpec:
     name: str
     label: str = ""
     options: tuple[tuple[str, Any], ...] = ()
-    certified: Certified | None = None
+    certified: CertifiedClaim | None = None
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -384,7 +384,7 @@ class Recipe:
         return frozenset().union(*(each.chosen_on for each in self._certified))
 
     @property
-    def _certified(self) -> list[Certified]:
+    def _certified(self) -> list[CertifiedClaim]:
         return [spec.certified for spec in self.strategies if spec.certified is not None]
 
     @property

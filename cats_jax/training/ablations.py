@@ -46,7 +46,7 @@ _QUESTIONS = 1000
 
 
 @dataclass(frozen=True)
-class Row:
+class AblationRow:
     """One training of a table.
 
     Attributes:
@@ -71,7 +71,7 @@ class _Entry:
     set: list[Any] = dataclasses.field(default_factory=list)
 
 
-def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Row, ...]]:
+def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[AblationRow, ...]]:
     """The rows of each table, by name of the table.
 
     Raises:
@@ -280,9 +280,9 @@ def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> Non
     durable.replace_json(folder / "result.json", document)
 
 
-def _row(where: str, label: str, values: Any) -> Row:
+def _row(where: str, label: str, values: Any) -> AblationRow:
     with naming(where):
         entry = from_mapping(_Entry, values)
-        row = Row(label, entry.config, tuple(map(str, entry.set)))
+        row = AblationRow(label, entry.config, tuple(map(str, entry.set)))
         row.configuration()
     return row

@@ -76,7 +76,7 @@ LogProbs = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Decisions:
+class StoredDecisions:
     """Trajectories read from a folder.
 
     Attributes:
@@ -241,7 +241,7 @@ def decision_rows(
     return rows
 
 
-def load_decisions(folder: str | pathlib.Path) -> Decisions:
+def load_decisions(folder: str | pathlib.Path) -> StoredDecisions:
     """Read the trajectories of a folder, complete or not.
 
     Raises:
@@ -252,7 +252,7 @@ def load_decisions(folder: str | pathlib.Path) -> Decisions:
         return _load(pathlib.Path(folder))
 
 
-def _load(folder: pathlib.Path) -> Decisions:
+def _load(folder: pathlib.Path) -> StoredDecisions:
     manifest = read_manifest(folder, KIND)
     names = tuple(manifest["feature_names"])
     if names != search.cats.FEATURE_NAMES:
@@ -271,7 +271,7 @@ def _load(folder: pathlib.Path) -> Decisions:
             "collect it anew"
         )
     table = read_tables(paths, KIND)
-    return Decisions(
+    return StoredDecisions(
         columns={name: column_array(table[name]) for name in table.column_names},
         feature_names=names,
         actions=search.cats.ActionTable(tuple(tuple(row) for row in manifest["actions"])),

@@ -32,7 +32,7 @@ from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.hub import fetch_models
 from ..models.readable import check_readable
-from ..models.settle import check_shares, settle
+from ..models.resolve import check_shares, resolve_models
 from ..models.source import ModelSource
 from ..protocols import AnswerGrader
 from ..specs.calibrations import CalibrationValues, calibration_of
@@ -40,8 +40,8 @@ from ..specs.recipe import Recipe, load_recipe, without_memory
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
 from .learning_curves import plot_learning_curves
-from .online_searches import CalibratedPrm, Models, OnlineSearches, Searched, question_at
-from .online_state import STATE, Progress
+from .online_searches import CalibratedPrm, IterationSearches, Models, OnlineSearches, question_at
+from .online_state import STATE, TrainingProgress
 
 KIND = FolderKind("on-line training", format=1, command="cats-jax train --online", results=STATE)
 
@@ -96,7 +96,9 @@ def train_online(
     questions = load_questions(recipe.questions)
     check_readable(models, recipe.policy, recipe.questions, questions.questions)
     fetch_models((recipe.policy, *recipe.prms))
-    policy, specs = settle(recipe.policy, recipe.prms, questions.questions, recipe.max_depth)
+    policy, specs = resolve_models(
+        recipe.policy, recipe.prms, questions.questions, recipe.max_depth
+    )
     recipe = dataclasses.replace(recipe, policy=policy, prms=specs)
     manifest = _manifest(recipe, config, calibrations, models, questions, seed, start)
     controller = output / CONTROLLER
@@ -105,7 +107,7 @@ def train_online(
             report(f"{output} holds the finished training already: nothing is left to do")
             return controller
         state, keys = learners.make_update_fns(config).init(jax.random.key(seed))
-        progress = Progress(output, checkpoint.started_from(state, start))
+        progress = TrainingProgress(output, checkpoint.started_from(state, start))
         if progress.iteration < config.num_iterations:
             searches = _searches(recipe, config, models, grader, calibrations, questions, seed)
             _iterate(config, searches, progress, keys, output, report)
@@ -132,7 +134,7 @@ def train_online(
 def _iterate(
     config: learners.TrainConfig,
     searches: OnlineSearches,
-    progress: Progress,
+    progress: TrainingProgress,
     keys: jax.Array,
     output: pathlib.Path,
     report: Callable[[str], None],
@@ -270,7 +272,9 @@ def _questions_info(
     }
 
 
-def _line(index: int, row: learners.Curves, found: Searched, seconds: float) -> dict[str, Any]:
+def _line(
+    index: int, row: learners.Curves, found: IterationSearches, seconds: float
+) -> dict[str, Any]:
     """The line of an iteration in `curves.jsonl`."""
     values = {
         field.name: np.asarray(getattr(row, field.name)).item()
@@ -294,7 +298,7 @@ def _text(line: Mapping[str, Any], total: int, reason: str) -> str:
     )
 
 
-def _plot(progress: Progress, output: pathlib.Path) -> None:
+def _plot(progress: TrainingProgress, output: pathlib.Path) -> None:
     curves = jax.tree.map(lambda leaf: leaf[None], progress.curves())
     plot_learning_curves(
         curves, output / "curves.png", f"on-line: {len(progress.lines)} iterations"

@@ -15,7 +15,7 @@ import numpy as np
 import learners
 import search
 from learners.episodes import Played, episode_recorder, search_keys
-from learners.update_fns import Batch, Draws
+from learners.update_fns import QuestionBatch, QuestionDraws
 
 from ..datasets import QuestionSet
 from ..errors import RunStoppedError
@@ -43,7 +43,7 @@ class Models:
     grader: AnswerGrader
 
 
-class Searched(NamedTuple):
+class IterationSearches(NamedTuple):
     """The searches of one iteration.
 
     Attributes:
@@ -77,7 +77,9 @@ class OnlineSearches:
         self._in_flight = in_flight
         self._updates = learners.make_update_fns(config)
 
-    def search(self, actor: Any, iteration: int, draws: Sequence[Draws]) -> Searched:
+    def search(
+        self, actor: Any, iteration: int, draws: Sequence[QuestionDraws]
+    ) -> IterationSearches:
         """Search the questions of an iteration.
 
         If a search of a question fails, the records of all its searches are zeros.
@@ -124,9 +126,9 @@ class OnlineSearches:
             played.append(self._played(batch, price, asked[start:stop], results[start:stop]))
             start = stop
         reason = failed[0].reason if failed else ""
-        return Searched(played, len(results), len(failed), reason)
+        return IterationSearches(played, len(results), len(failed), reason)
 
-    def _asked(self, iteration: int, draws: Sequence[Draws]) -> list[_Asked]:
+    def _asked(self, iteration: int, draws: Sequence[QuestionDraws]) -> list[_Asked]:
         """The searches of an iteration, batch by batch; those of a question are adjacent."""
         rollouts = self._config.searches_per_question
         place = iteration * sum(batch.num_questions for batch in self._updates.batches)
@@ -157,7 +159,7 @@ class OnlineSearches:
 
     def _played(
         self,
-        batch: Batch,
+        batch: QuestionBatch,
         price: np.ndarray,
         asked: Sequence[_Asked],
         results: Sequence[SearchResult],

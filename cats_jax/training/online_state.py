@@ -34,7 +34,7 @@ CURVES = "curves.jsonl"
 _ITERATION = "iteration"
 
 
-class Progress:
+class TrainingProgress:
     """The finished iterations of an on-line training, in a folder that this process has locked."""
 
     def __init__(self, folder: pathlib.Path, start: learners.LearnerState) -> None:

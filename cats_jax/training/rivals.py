@@ -25,7 +25,7 @@ _THRESHOLDS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True)
-class Figures:
+class PolicyResults:
     """Results of `R` policies at `C` prices and `M` values of N.
 
     Attributes:
@@ -46,13 +46,13 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RivalComparison:
     """The results of controllers, and of named rivals with their settings."""
 
     num_candidates: tuple[int, ...]
     prices: tuple[float, ...]
-    controllers: Figures
-    rivals: dict[str, tuple[Figures, list[dict[str, Any]]]]
+    controllers: PolicyResults
+    rivals: dict[str, tuple[PolicyResults, list[dict[str, Any]]]]
 
     def best_rivals(self) -> dict[str, list[dict[str, Any]]]:
         """For each rival, by name, the best setting at each price with its results."""
@@ -87,7 +87,7 @@ def compare(
     key: jax.Array,
     *,
     rivals: bool = True,
-) -> Comparison:
+) -> RivalComparison:
     """Evaluate controllers, and optionally their rivals, on the held-out questions.
 
     Args:
@@ -100,11 +100,11 @@ def compare(
     sizes = sorted(set(config.num_candidates))
     sizes = sizes if len(sizes) <= 3 else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
 
-    def play(policy: Any, params: Any) -> Figures:
+    def play(policy: Any, params: Any) -> PolicyResults:
         played = _play(config, questions, key, sizes, policy, params, (0.0,))
         return _at_prices(played, config.prices)
 
-    found: dict[str, tuple[Figures, list[dict[str, Any]]]] = {}
+    found: dict[str, tuple[PolicyResults, list[dict[str, Any]]]] = {}
     if rivals:
         rows = config.cats.actions.rows
         described: list[dict[str, Any]] = [dict(zip(ACTION, row, strict=True)) for row in rows]
@@ -116,7 +116,7 @@ def compare(
             "random policy": (play(search.cats.random_policy, jnp.zeros((1,), jnp.int32)), [{}]),
         }
     controllers = play_controllers(config, questions, actors, key, sizes, config.prices)
-    return Comparison(tuple(sizes), config.prices, controllers, found)
+    return RivalComparison(tuple(sizes), config.prices, controllers, found)
 
 
 def play_controllers(
@@ -127,7 +127,7 @@ def play_controllers(
     sizes: Sequence[int],
     prices: Sequence[float],
     num_questions: int = _QUESTIONS,
-) -> Figures:
+) -> PolicyResults:
     """Results of trained controllers, which take their likeliest actions, on held-out questions.
 
     Args:
@@ -160,7 +160,7 @@ def _rules(
     return rules, [{"threshold": threshold, **described[index]} for threshold, index in pairs]
 
 
-def _at_prices(figures: Figures, prices: Sequence[float]) -> Figures:
+def _at_prices(figures: PolicyResults, prices: Sequence[float]) -> PolicyResults:
     """Results at every price, from one run of policies that ignore the price."""
     found = {
         name: np.repeat(getattr(figures, name), len(prices), axis=1)
@@ -183,7 +183,7 @@ def _play(
     params: Any,
     prices: Sequence[float],
     num_questions: int = _QUESTIONS,
-) -> Figures:
+) -> PolicyResults:
     """Run policies (params with leading axis `[R]`) at every price and N on the same questions."""
     strategy = search.cats.cats(policy, config.cats)
 
@@ -215,7 +215,7 @@ def _play(
         accuracy[at], candidates[at], cost[at] = right, spent, paid
         actions[row] += np.asarray(taken)
     share = actions / np.maximum(actions.sum(axis=1, keepdims=True), 1.0)
-    return Figures(
+    return PolicyResults(
         accuracy=accuracy,
         candidates=candidates,
         cost=cost,

@@ -35,7 +35,7 @@ from . import stopping
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
-from .rivals import Comparison, Figures, compare
+from .rivals import PolicyResults, RivalComparison, compare
 from .trajectories import load_rows, models_of
 
 _PARTS = 10
@@ -138,7 +138,7 @@ def _saved(
     output: pathlib.Path,
     config: learners.TrainConfig,
     states: learners.LearnerState,
-    comparison: Comparison,
+    comparison: RivalComparison,
     collapses: Mapping[str, np.ndarray],
     info: Mapping[str, Any],
     report: Callable[[str], None],
@@ -425,7 +425,7 @@ def _questions(config: learners.TrainConfig, options: TrainingOptions) -> Traini
     return simulator_questions(options.prms)
 
 
-def _one(figures: Figures, index: int) -> dict[str, Any]:
+def _one(figures: PolicyResults, index: int) -> dict[str, Any]:
     return {
         name: np.round(getattr(figures, name)[index], 4).tolist()
         for name in ("accuracy", "candidates", "value", "entropy", "top_action")
@@ -433,7 +433,11 @@ def _one(figures: Figures, index: int) -> dict[str, Any]:
 
 
 def _line(
-    name: str, config: learners.TrainConfig, figures: Figures, index: int, collapse: dict[str, bool]
+    name: str,
+    config: learners.TrainConfig,
+    figures: PolicyResults,
+    index: int,
+    collapse: dict[str, bool],
 ) -> str:
     where = [when.replace("_", " ") for when, is_so in collapse.items() if is_so]
     return (

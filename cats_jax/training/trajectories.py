@@ -16,7 +16,7 @@ import search
 
 from ..errors import BadInputError, known_names
 from ..storage.table_folder import read_manifest
-from .collect import KIND, Decisions, load_decisions
+from .collect import KIND, StoredDecisions, load_decisions
 
 
 def load_rows(
@@ -92,7 +92,9 @@ def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[s
     }
 
 
-def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) -> Decisions:
+def _with_prms(
+    folder: pathlib.Path, decisions: StoredDecisions, prms: Sequence[str]
+) -> StoredDecisions:
     """The decisions of all searches with one of the PRMs."""
     recorded = decisions.columns["prm"]
     for label in prms:
@@ -105,7 +107,7 @@ def _with_prms(folder: pathlib.Path, decisions: Decisions, prms: Sequence[str]) 
 
 
 def outcome_rows(
-    decisions: Decisions, terminal_weight: float, *, charged: bool = True
+    decisions: StoredDecisions, terminal_weight: float, *, charged: bool = True
 ) -> search.cats.Transition:
     """Every decision once, with its Monte-Carlo return as in `learners.question_returns`.
 
@@ -120,7 +122,9 @@ def outcome_rows(
     return _rows(decisions, every, worth - cost, np.full(len(worth), -1), 0.0, np.ones(len(worth)))
 
 
-def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.cats.Transition:
+def one_step_rows(
+    decisions: StoredDecisions, config: learners.TrainConfig
+) -> search.cats.Transition:
     """Transitions of Algorithm 1: one to each decision that followed on the path, one per end.
 
     Args:
@@ -142,7 +146,7 @@ def one_step_rows(decisions: Decisions, config: learners.TrainConfig) -> search.
 
 
 def _rows(
-    decisions: Decisions,
+    decisions: StoredDecisions,
     row: np.ndarray,
     reward: np.ndarray,
     successor: np.ndarray,

@@ -23,7 +23,7 @@ from ..answers import answer_by_weight
 from ..interface import Sampling, Strategy, check_count, request
 from ..state import count, growing, join, question_of
 from ..types import Paths, Request, SearchState
-from .types import WindowCount
+from .memories import WindowCount
 
 
 @functools.cache

@@ -26,8 +26,8 @@ from ..interface import Sampling, Strategy, check_count, same_for_all, share_of_
 from ..ranking import prune
 from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
+from .memories import MctsTree
 from .trees import back_up, check_exploration, check_max_nodes, plant
-from .types import Tree
 
 
 @functools.cache
@@ -92,9 +92,9 @@ def _num_children(state: SearchState, branching: int) -> Int[Array, ""]:
     return jnp.where(state.memory.completes, completed, _branching(state, branching))
 
 
-def _plant(state: SearchState, branching: int, max_nodes: int) -> Tree:
+def _plant(state: SearchState, branching: int, max_nodes: int) -> MctsTree:
     cost, reserve = _branching(state, branching), state.width * (state.max_depth - 1)
-    return Tree(
+    return MctsTree(
         paths=plant(state, max_nodes),
         visits=jnp.zeros((max_nodes,), jnp.float32),
         value_sum=jnp.zeros((max_nodes,), jnp.float32),
@@ -106,9 +106,9 @@ def _plant(state: SearchState, branching: int, max_nodes: int) -> Tree:
 
 def _make_keep(
     path_score: Aggregation, branching: int, exploration: float
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], Tree]]:
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], Tree]:
-        tree: Tree = state.memory
+) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], MctsTree]]:
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], MctsTree]:
+        tree: MctsTree = state.memory
         nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
         grown = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
         paths = compact(grown, grown.valid & ~tree.completes, tree.paths)
@@ -138,7 +138,7 @@ def _make_keep(
             | (count(paths) + cost > nodes.size)
         )
 
-        def descend_once(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
+        def descend_once(_: Any, carry: tuple[MctsTree, jax.Array]) -> tuple[MctsTree, jax.Array]:
             tree, reached = carry
             at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
             # A virtual visit: the next descent takes another leaf.
@@ -159,7 +159,7 @@ def _make_keep(
     return keep
 
 
-def _descend(tree: Tree, exploration: Any) -> Int[Array, ""]:
+def _descend(tree: MctsTree, exploration: Any) -> Int[Array, ""]:
     """The leaf reached from the root along the best UCT children; the root if there is no leaf."""
     nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
     has_leaf = (

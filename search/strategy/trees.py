@@ -12,14 +12,14 @@ from jaxtyping import Array, Bool
 from ..interface import check_count
 from ..state import blank_like, compact
 from ..types import Paths, SearchState
-from .types import SimulatedTree, Tree
+from .memories import MctsTree, SimulatedTree
 
 MOST_NODES = 1 << 14
 """Largest number of nodes of a tree. Every search of a batch reserves memory for all of them."""
 
 _MOST_EXPLORATION = 1e30
 
-_Tree = TypeVar("_Tree", Tree, SimulatedTree)
+_Tree = TypeVar("_Tree", MctsTree, SimulatedTree)
 
 
 def plant(state: SearchState, num_nodes: int) -> Paths:

@@ -24,7 +24,7 @@ from cats_jax import cli
 from cats_jax.bank import layout, store
 from cats_jax.bank.grow import grow, level_number
 from cats_jax.bank.recipe import load_bank_recipe
-from cats_jax.bank.types import Allocation, Draws
+from cats_jax.bank.trees import Allocation, SettingDraws
 from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.calibrations import IDENTITY
@@ -33,7 +33,7 @@ from search import bank as search_bank
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = Allocation(
-    (Draws(search.Sampling(1.0), 16, 1),), revisits_per_prm=0, revisit_arrivals=100.0
+    (SettingDraws(search.Sampling(1.0), 16, 1),), revisits_per_prm=0, revisit_arrivals=100.0
 )
 
 
@@ -610,7 +610,7 @@ def test_a_recipe_is_read(tmp_path):
     assert loaded.policy.path == "weak"
     assert loaded.questions[0].world == "controller"
     assert loaded.allocation == Allocation(
-        (Draws(search.Sampling(0.6), 8, 2),), revisits_per_prm=3, revisit_arrivals=4.0
+        (SettingDraws(search.Sampling(0.6), 8, 2),), revisits_per_prm=3, revisit_arrivals=4.0
     )
 
 

@@ -14,7 +14,7 @@ from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
 
 from cats_jax.bank import layout, score, store
 from cats_jax.bank.grow import grow
-from cats_jax.bank.types import Nodes
+from cats_jax.bank.trees import Nodes
 from cats_jax.datasets import load_questions
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader

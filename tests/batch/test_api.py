@@ -229,7 +229,7 @@ def test_a_run_without_rows(tmp_path):
         run.report()
 
 
-def test_the_grid_of_a_plan_is_that_of_its_settled_recipe():
+def test_the_grid_of_a_plan_is_that_of_its_resolved_recipe():
     """It is built once, of the recipe as it was read."""
     recipe = read_recipe({**RECIPE, "prms": ["exact", "strong-errors"], "seeds": [0, 1]})
     evaluation = prepare(recipe, scripted.ScriptedModels())

@@ -9,7 +9,7 @@ from toy_bank import toy_bank
 
 import search
 from cats_jax import world
-from cats_jax.commands.dry_run import _as_settled, _ranked
+from cats_jax.commands.dry_run import _as_resolved, _ranked
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import check_outcome_models, grid, prompt_tokens_of
@@ -18,7 +18,7 @@ from cats_jax.evaluation.rescore import Change, rescore
 from cats_jax.evaluation.runners import largest_work
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.models.footprint import PROMPT_TOKENS, PromptLoad, Work
-from cats_jax.models.settle import prm_context
+from cats_jax.models.resolve import prm_context
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.groups import groups
 from cats_jax.reporting.run_tables import accuracy_sheet
@@ -176,13 +176,13 @@ def test_the_memory_of_a_run_holds_the_prompts_of_comparisons():
 
 
 def test_the_context_of_a_judge_in_a_dry_run_holds_the_answers():
-    """As `settle` does: twice the tokens of the policy, besides those of the path."""
+    """As `resolve_models` does: twice the tokens of the policy, besides those of the path."""
     judge = PrmSpec("models/absent", format="judge-critique", backend="vllm", device="cpu")
     work = Work(steps=2, step_tokens=100, answer_tokens=400)
-    usual = _as_settled(judge, work).max_model_len
+    usual = _as_resolved(judge, work).max_model_len
     more = dataclasses.replace(work, prm_prompts=(PromptLoad(5000, 1),))
     path = PROMPT_TOKENS + 100 + 400
-    longer = _as_settled(judge, more).max_model_len
+    longer = _as_resolved(judge, more).max_model_len
     assert longer == prm_context(judge, path, 2, 5000)
     assert usual is not None
     assert longer is not None

@@ -9,7 +9,7 @@ from toy_bank import toy_bank
 
 import search
 from cats_jax.batch.planning import plan_run
-from cats_jax.commands.dry_run import _as_settled, show_bounds
+from cats_jax.commands.dry_run import _as_resolved, show_bounds
 from cats_jax.commands.solve import _check_memory, _planned
 from cats_jax.commands.terminal import make_console
 from cats_jax.errors import BadInputError
@@ -148,5 +148,7 @@ def test_the_context_in_a_dry_run_is_that_of_a_run():
     work = Work(steps=2, step_tokens=100, answer_tokens=400, prompts=prompts)
     policy = PolicySpec("models/absent", backend="vllm", device="cpu")
     prm = PrmSpec("models/absent", label="prm", backend="vllm", device="cpu")
-    assert _as_settled(policy, work).max_model_len == PROMPT_TOKENS + 1000 + 400
-    assert _as_settled(prm, work).max_model_len == 2 * (PROMPT_TOKENS + 100 + 400) + 2 * MARK_TOKENS
+    assert _as_resolved(policy, work).max_model_len == PROMPT_TOKENS + 1000 + 400
+    assert (
+        _as_resolved(prm, work).max_model_len == 2 * (PROMPT_TOKENS + 100 + 400) + 2 * MARK_TOKENS
+    )

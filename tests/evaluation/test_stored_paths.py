@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.paths_file import Name, PathsFile
 from cats_jax.evaluation.stored_paths import (
-    Sampled,
-    Scored,
+    StoredSample,
+    StoredScore,
     sample_keys,
     samples_from_json,
     samples_to_json,
@@ -65,7 +65,7 @@ def _samples(draw):
                 num_sampled=draw(st.none() | _counts),
             )
             (key,) = sample_keys(request)
-            known[key] = Sampled(sample, draw(_usages), draw(_seconds))
+            known[key] = StoredSample(sample, draw(_usages), draw(_seconds))
             if not end and step.text.strip():
                 grown.append((*path, step))
         rows = grown
@@ -88,7 +88,9 @@ def test_samples_are_read_as_they_were_stored(known, paths):
     known=st.dictionaries(
         st.text(),
         st.lists(
-            st.builds(Scored, st.none() | st.floats(0.0, 1.0), st.just(TokenUsage(3)), _seconds),
+            st.builds(
+                StoredScore, st.none() | st.floats(0.0, 1.0), st.just(TokenUsage(3)), _seconds
+            ),
             min_size=1,
             max_size=3,
         ),
@@ -271,11 +273,11 @@ def test_numbers_of_numpy_are_stored_and_vectors_are_not():
     step = Step("7", (np.int64(5), np.int32(6)))
     sample = StepSample(step, "end", np.float32(-0.1))
     (key,) = sample_keys(StepRequest(Question("q", ""), (), (1,), 0.8, 1.0, 0, False))
-    known = {key: Sampled(sample, TokenUsage(np.int64(6)), np.float64(0.1))}
+    known = {key: StoredSample(sample, TokenUsage(np.int64(6)), np.float64(0.1))}
     file = PathsFile(None)
     file.save(_NAME, 1, samples_to_json(known))
     assert _load(file) == (known, 1)
     vector = StepSample(step, "end", -0.1, vector=np.zeros(2, np.float32))
     other = _NAME._replace(question="other")
-    file.save(other, 1, samples_to_json({key: Sampled(vector, TokenUsage(), 0.0)}))
+    file.save(other, 1, samples_to_json({key: StoredSample(vector, TokenUsage(), 0.0)}))
     assert _load(file, name=other) is None

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from cats_jax.models.serving.http_engine import Server
+from cats_jax.models.serving.http_engine import ServerClient
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def connect():
 
         def connect(server, **options):
             options = {"context": 100, "patience": 20.0, "concurrency": 8, **options}
-            client = Server(server.url, **options)
+            client = ServerClient(server.url, **options)
             stack.callback(client.close)
             return client
 

@@ -22,7 +22,7 @@ from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
 from cats_jax.models.serving import http_engine
 from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
-from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, Replies
+from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, ReplyFile
 from cats_jax.models.serving.spending import Spending
 from cats_jax.protocols import Question, Step, StepRequest
 
@@ -584,10 +584,10 @@ def test_a_damaged_file_of_replies_is_refused_by_name(tmp_path, line, words):
 
 def test_a_reply_of_any_size_is_read_from_its_file(tmp_path):
     reply = ChatReply((("é" * 3_000_000, "stop"),), 1, 0, 1)  # its line has 18 MB
-    file = Replies(tmp_path / "replies.jsonl")
+    file = ReplyFile(tmp_path / "replies.jsonl")
     file.add("key", reply, "payee")
     file.close()
-    again = Replies(tmp_path / "replies.jsonl")
+    again = ReplyFile(tmp_path / "replies.jsonl")
     assert again.get("key") == reply
     again.close()
 

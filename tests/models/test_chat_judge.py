@@ -14,7 +14,7 @@ from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.judge import JudgeScorer
-from cats_jax.models.settle import settle_format
+from cats_jax.models.resolve import resolve_format
 from cats_jax.models.source import ModelFolders, is_judge
 from cats_jax.protocols import Question, Step
 from cats_jax.runs.folder import read_run
@@ -63,7 +63,7 @@ def test_a_search_is_that_with_a_prm_that_knows_the_same(knows):
     with serving(key=SECRET) as server:
         spec = spec_of(server, price={"input": 2, "output": 8})
         assert is_judge(spec)
-        assert settle_format(spec).format == "judge-critique"
+        assert resolve_format(spec).format == "judge-critique"
         models = ModelFolders()
         models.check(spec)
         assert models.fingerprint(spec)["name"] == "m"

@@ -12,7 +12,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import _completion
-from cats_jax.models.serving.token_engine import Sampled
+from cats_jax.models.serving.token_engine import TokenSample
 from cats_jax.protocols import Question, Step, StepRequest
 
 QUESTION = Question("a", "1+2=?")
@@ -77,7 +77,7 @@ class Reading:
         rest = self.written[len(request.prompt) - self.first :][: request.max_tokens]
         stop = next((i for i, token in enumerate(rest, 1) if token in request.stop_ids), None)
         ids = tuple(rest[:stop])
-        return Sampled(ids, stop is not None, (-0.5,) * len(ids), 0)
+        return TokenSample(ids, stop is not None, (-0.5,) * len(ids), 0)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def spelled_request(generator):
     """What the generator asks its engine for."""
     asked = []
     generator._engine = SimpleNamespace(
-        sample=lambda requests: asked.extend(requests) or [[Sampled((1,), False, None, 0)] * 2]
+        sample=lambda requests: asked.extend(requests) or [[TokenSample((1,), False, None, 0)] * 2]
     )
     generator.generate([ONE])
     return asked[0]
@@ -135,7 +135,7 @@ def spelled_request(generator):
 
 def test_a_token_of_another_vocabulary_is_refused(byte_model):
     engine = Reading([], 0)
-    engine._sampled = lambda request: Sampled((65, 280), False, None, 0)
+    engine._sampled = lambda request: TokenSample((65, 280), False, None, 0)
     generator = EngineGenerator(byte_model, lambda context: engine)
     with pytest.raises(BadInputError, match=r"sampled token 280, but .* ends at 280"):
         generator.generate_answers([ONE], 3)

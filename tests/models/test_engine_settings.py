@@ -17,6 +17,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.models import backend
 from cats_jax.models.backend import check_there, choose_backend, gpu_numbers
 from cats_jax.models.prompts.thinking import Thinking
+from cats_jax.models.resolve import check_shares, resolve_models
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import SampleRequest
 from cats_jax.models.serving.vllm_engine import (
@@ -27,7 +28,6 @@ from cats_jax.models.serving.vllm_engine import (
     single_samples,
 )
 from cats_jax.models.serving.vllm_version import of_this_release
-from cats_jax.models.settle import check_shares, settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.runs.folder import MANIFEST, RunWriter, read_run
 from cats_jax.runs.merge import merge_runs
@@ -250,26 +250,26 @@ def test_an_engine_gets_the_context_that_the_run_needs(machine, tmp_path):
     longest = max(generator._model.check_prompt(question) for question in questions)
     assert longest < max(len(question.text) for question in questions) + 8
 
-    settled, (scorer,) = settle(policy, (prm,), questions, max_depth=3)
-    assert settled.max_model_len == longest + 2 * 10 + 25
-    assert settled.max_model_len is not None
-    assert scorer.max_model_len == 2 * settled.max_model_len + 16 * 3
-    assert settle(settled, (scorer,), questions, max_depth=9) == (settled, (scorer,))
+    resolved, (scorer,) = resolve_models(policy, (prm,), questions, max_depth=3)
+    assert resolved.max_model_len == longest + 2 * 10 + 25
+    assert resolved.max_model_len is not None
+    assert scorer.max_model_len == 2 * resolved.max_model_len + 16 * 3
+    assert resolve_models(resolved, (scorer,), questions, max_depth=9) == (resolved, (scorer,))
     # The prompt of a rewrite may be longer than a path; the PRM reads no prompts.
-    rewrites, again = settle(policy, (prm,), questions, 3, prompt_tokens=60)
+    rewrites, again = resolve_models(policy, (prm,), questions, 3, prompt_tokens=60)
     assert (rewrites.max_model_len, again) == (longest + 60 + 25, (scorer,))
     # A rewrite has a thought of its own.
     own = tmp_path / "thinks.yaml"
     own.write_text("thinking: {budget: 8}\n")
     thinks = dataclasses.replace(policy, format=str(own))
-    rewrites, _ = settle(thinks, (), questions, 3, prompt_tokens=60)
+    rewrites, _ = resolve_models(thinks, (), questions, 3, prompt_tokens=60)
     assert rewrites.max_model_len == longest + 60 + Thinking(8).most_tokens + 25
     # At most what the model has, and nothing where there is no engine.
-    most, (scorer,) = settle(policy, (prm,), questions, max_depth=99)
+    most, (scorer,) = resolve_models(policy, (prm,), questions, max_depth=99)
     assert (most.max_model_len, scorer.max_model_len) == (256, 256)
-    plain, (scorer,) = settle(PolicySpec("weak"), (prm,), questions, max_depth=3)
+    plain, (scorer,) = resolve_models(PolicySpec("weak"), (prm,), questions, max_depth=3)
     assert plain.max_model_len is None
-    served, _ = settle(PolicySpec("weak", backend=SERVER), (), questions, max_depth=3)
+    served, _ = resolve_models(PolicySpec("weak", backend=SERVER), (), questions, max_depth=3)
     assert served.max_model_len is None
 
 
@@ -465,7 +465,7 @@ def test_a_vllm_without_a_module_or_its_error_for_dead_engines(monkeypatch):
 
 @pytest.mark.usefixtures("fake_vllm")
 def test_a_run_checks_names_where_vllm_is_installed(monkeypatch):
-    monkeypatch.setattr("cats_jax.models.settle.has_vllm", lambda: True)
+    monkeypatch.setattr("cats_jax.models.resolve.has_vllm", lambda: True)
     monkeypatch.setattr(backend, "count_gpus", lambda: 1)
     policy = {"path": "weak", "backend": "vllm", "engine_args": {"swap": 1}}
     with pytest.raises(BadInputError, match="no engine argument 'swap'"):

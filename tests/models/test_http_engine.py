@@ -13,7 +13,7 @@ import faulty_server
 import pytest
 
 from cats_jax.errors import BadInputError, RunStoppedError
-from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
+from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, ServerClient
 from cats_jax.models.serving.token_engine import SampleRequest
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -196,7 +196,7 @@ def test_of_several_models_one_is_named(connect):
 
 def test_an_address_may_end_as_those_of_openai_s_clients_do(connect):
     with serving() as server:
-        client = Server(f"{server.url}/v1/", context=100)
+        client = ServerClient(f"{server.url}/v1/", context=100)
         assert client.url == server.url
         client.close()
 
@@ -360,9 +360,9 @@ def test_an_unreachable_server_is_named():
     with serving() as server:
         port = server.server_port
     with pytest.raises(BadInputError, match=f"http://127.0.0.1:{port} can't be used"):
-        Server(f"http://127.0.0.1:{port}", context=10)
+        ServerClient(f"http://127.0.0.1:{port}", context=10)
     with pytest.raises(BadInputError, match="must begin with http"):
-        Server("localhost:8000", context=10)
+        ServerClient("localhost:8000", context=10)
 
 
 def test_a_wrong_route_is_not_tried_again(connect):

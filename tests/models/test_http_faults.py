@@ -10,7 +10,7 @@ import pytest
 import sglang_server
 
 from cats_jax import cli
-from cats_jax.models.serving.http_engine import Server
+from cats_jax.models.serving.http_engine import ServerClient
 from cats_jax.runs.folder import read_run
 from cats_jax.world.tokenizer import BOX_OPEN, EOS_ID, SEPARATOR_ID, TOKEN_IDS
 
@@ -105,7 +105,7 @@ def undisturbed(tmp_path_factory):
 @pytest.fixture
 def impatient(monkeypatch):
     """Calls last a second; the function that it gives changes how long they are repeated."""
-    defaults = Server.__init__.__kwdefaults__
+    defaults = ServerClient.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "timeout", 1.0)
 

@@ -32,8 +32,8 @@ from cats_jax.models.judge import PATIENCE, JudgeScorer
 from cats_jax.models.prm.family import load_format
 from cats_jax.models.prm.format import JUDGE_CRITIQUE, PRMFormat, prm_format
 from cats_jax.models.prm.judge_text import JudgeEncoder, judge_text
-from cats_jax.models.prm.verdict import MAX_LINE, TokenPair, Verdict
-from cats_jax.models.settle import prm_context
+from cats_jax.models.prm.verdict import MAX_LINE, TokenPair, WrittenVerdict
+from cats_jax.models.resolve import prm_context
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Generation, Question, Step, StepSample, TokenUsage
 from cats_jax.specs.models import PrmSpec
@@ -223,10 +223,10 @@ def test_the_verdict_is_the_last_line(text, score):
 
 
 def test_a_pattern_reads_words_and_numbers():
-    boxed = Verdict("Yes", "No", pattern=r".*\\boxed\{(Yes|No)\}")
+    boxed = WrittenVerdict("Yes", "No", pattern=r".*\\boxed\{(Yes|No)\}")
     assert boxed.read("**Judgement**: $\\boxed{No}$") == 0.0
     assert boxed.read("| \\boxed{Yes}") is None
-    scale = Verdict("Yes", "No", pattern=r"Score: ([0-9.]+)", scale=10)
+    scale = WrittenVerdict("Yes", "No", pattern=r"Score: ([0-9.]+)", scale=10)
     cases = {"7": 0.7, "10": 1.0, "2.5": 0.25, "11": None, "1e9": 0.1, "..": None, "1" * 60: None}
     assert {said: scale.read(f"Score: {said}") for said in cases} == cases
 
@@ -238,7 +238,7 @@ _HOSTILE = ["a" * MAX_LINE, "a " * 60, "((" * 60, "1" * 119 + "x", "ab" * 60, ".
     "pattern", [".*.*.*(a|b)?(?:b)?c", "a*a*a*(b|c|d|e)", r"\w*\w*\s*(x)", "a{0,99}a{0,99}a*(c)"]
 )
 def test_no_text_keeps_a_pattern_busy(pattern):
-    verdict = Verdict("Yes", "No", pattern=pattern)
+    verdict = WrittenVerdict("Yes", "No", pattern=pattern)
     started = time.process_time()
     for line in _HOSTILE:
         assert verdict.read(line * (1 if len(line) <= MAX_LINE else 0)) is None
@@ -260,7 +260,7 @@ def file_of(tmp_path, text):
 
 
 def test_a_judge_is_read_from_yaml(tmp_path):
-    read_out = Verdict("Yes", "No", verdict="Judgement:", samples=2, temperature=0.5)
+    read_out = WrittenVerdict("Yes", "No", verdict="Judgement:", samples=2, temperature=0.5)
     expected = PRMFormat(
         "mine", "judge", "", read_out, prompt="{question}{path}{step}", system="Check."
     )

@@ -8,7 +8,7 @@ import pytest
 from mutations import damaged, mutations, reads_or_refuses
 
 from cats_jax.errors import BadInputError, RunStoppedError
-from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, Server
+from cats_jax.models.serving.http_engine import HTTPClassifier, HTTPSampler, ServerClient
 from cats_jax.models.serving.sglang_engine import SGLangClassifier, SGLangSampler
 from cats_jax.models.serving.token_engine import SampleRequest
 
@@ -66,7 +66,7 @@ def replies(monkeypatch):
 
 
 def _connected():
-    return Server(_URL, context=100, patience=0.0, concurrency=1)
+    return ServerClient(_URL, context=100, patience=0.0, concurrency=1)
 
 
 def _sample(server):

@@ -26,7 +26,7 @@ from cats_jax.models.prompts.policy_format import (
     PolicyFormat,
     choose_format,
 )
-from cats_jax.models.settle import settle
+from cats_jax.models.resolve import resolve_models
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.recipe import parse_recipe
@@ -348,10 +348,10 @@ def test_auto_has_a_name_in_the_manifest_and_in_a_dry_run(policy, capsys):
             "questions": {"world": "test", "count": 1},
         }
     )
-    found, prms = settle(recipe.policy, recipe.prms, [], 4)
+    found, prms = resolve_models(recipe.policy, recipe.prms, [], 4)
     # The embedded world's have one format each: older manifests have "auto" there.
     assert [spec.format for spec in (found, *prms)] == ["llama-3", "auto", "rlhflow"]
-    assert settle(found, prms, [], 4) == (found, prms)
+    assert resolve_models(found, prms, [], 4) == (found, prms)
     manifest = prepare(recipe, ModelFolders()).manifest
     assert manifest["config"]["policy"]["format"] == "llama-3"
     assert manifest["formats"] == {

@@ -26,9 +26,9 @@ from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
 from cats_jax.models.prompts.policy_format import PLAIN, choose_format
 from cats_jax.models.prompts.thinking import Thinking
+from cats_jax.models.resolve import resolve_models
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.token_engine import Sampled
-from cats_jax.models.settle import settle
+from cats_jax.models.serving.token_engine import TokenSample
 from cats_jax.models.source import ModelFolders, thought_tokens
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.specs.models import PolicySpec
@@ -101,7 +101,7 @@ class Writer:
         ids = ids[: request.max_tokens]
         stop = next((i for i, token in enumerate(ids, 1) if token in request.stop_ids), None)
         ids = ids[:stop]
-        return Sampled(ids, stop is not None, (-0.5,) * len(ids), 0)
+        return TokenSample(ids, stop is not None, (-0.5,) * len(ids), 0)
 
 
 def writing(folder, plain, story, format, **limits):
@@ -589,7 +589,9 @@ def test_the_context_has_room_for_the_thought(folder, tmp_path):
         dataclasses.replace(spec, format=f, max_answer_tokens=1) for f in (str(small), "plain")
     ]
     lengths: list[Any] = [
-        settle(dataclasses.replace(each, backend="vllm", device="cpu"), (), [QUESTION], 2)[0]
+        resolve_models(dataclasses.replace(each, backend="vllm", device="cpu"), (), [QUESTION], 2)[
+            0
+        ]
         for each in specs
     ]
     assert lengths[0].max_model_len - lengths[1].max_model_len == 20 + len(

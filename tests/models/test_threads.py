@@ -7,7 +7,7 @@ import torch
 
 from cats_jax import world
 from cats_jax.errors import BadInputError
-from cats_jax.models import settle, threads
+from cats_jax.models import resolve, threads
 from cats_jax.models.huggingface import HuggingFaceGenerator
 from cats_jax.models.serving import vllm_engine
 from cats_jax.specs.models import PolicySpec, PrmSpec
@@ -41,7 +41,7 @@ def test_embedded_models_have_one_thread_on_any_machine(monkeypatch):
 
 
 def test_a_run_settles_on_a_number_that_its_manifest_records(large):
-    policy, prms = settle.settle(
+    policy, prms = resolve.resolve_models(
         PolicySpec("strong"),
         (
             PrmSpec("exact", num_threads=3),

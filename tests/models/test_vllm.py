@@ -31,15 +31,15 @@ from cats_jax.models.contracts import check_generator, check_scorer
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
+from cats_jax.models.resolve import resolve_models
 from cats_jax.models.serving import chat
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.http_engine import HTTPSampler, Server
+from cats_jax.models.serving.http_engine import HTTPSampler, ServerClient
 from cats_jax.models.serving.token_engine import SampleRequest
 from cats_jax.models.serving.vllm_engine import (
     VLLMSampler,
     check_names,
 )
-from cats_jax.models.settle import settle
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.reporting.statistics import wilson
@@ -71,7 +71,7 @@ def policy(backend):
         clients = []
 
         def connect(context):
-            clients.append(Server(address, context=context))
+            clients.append(ServerClient(address, context=context))
             return HTTPSampler(clients[0])
 
         yield EngineGenerator(path, connect, **LIMITS)
@@ -395,8 +395,8 @@ def of_a_recipe(questions):
         engine_args={"max_num_batched_tokens": 4096},
         **LIMITS,
     )
-    settled, _ = settle(asked, (), questions.questions, max_depth=2)
-    policy: Any = ModelFolders().policy(settled)
+    resolved, _ = resolve_models(asked, (), questions.questions, max_depth=2)
+    policy: Any = ModelFolders().policy(resolved)
     return policy, set(psutil.Process().children(recursive=True)) - before
 
 
@@ -514,7 +514,7 @@ def test_a_server_killed_in_mid_run_and_started_again(questions):
     path, port = world.policy_path("weak"), free_port()
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as background:
         first = stack.enter_context(running(path, port=port))
-        client = Server(f"http://127.0.0.1:{port}", context=256, timeout=60, patience=240)
+        client = ServerClient(f"http://127.0.0.1:{port}", context=256, timeout=60, patience=240)
         stack.callback(client.close)
 
         def start_again():

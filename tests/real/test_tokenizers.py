@@ -26,7 +26,7 @@ from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import LLAMA_3, PLAIN, QWEN_2_5, choose_format
 from cats_jax.models.prompts.step_text import StepText, cut_answer
 from cats_jax.models.serving.generator import EngineGenerator
-from cats_jax.models.serving.token_engine import Sampled
+from cats_jax.models.serving.token_engine import TokenSample
 from cats_jax.protocols import Question, Step, StepRequest
 
 pytestmark = pytest.mark.slow
@@ -144,7 +144,7 @@ class Recorder:
     def sample(self, requests):
         self.asked += requests
         return [
-            [Sampled(ids := self.answers.pop(0), True, (-1.0,) * len(ids), 0)] for _ in requests
+            [TokenSample(ids := self.answers.pop(0), True, (-1.0,) * len(ids), 0)] for _ in requests
         ]
 
 

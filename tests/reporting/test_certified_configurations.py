@@ -17,7 +17,7 @@ from cats_jax.reporting.certified_configurations import (
     certificate_sheet,
     certify_run,
 )
-from cats_jax.runs.folder import Run
+from cats_jax.runs.folder import RunFolder
 
 QUESTIONS = 500
 LEVEL = 0.05 * 0.8
@@ -38,7 +38,7 @@ def rows(right: dict[int, Any], strategy: str = "best_of_n", seed: int = 0) -> l
 
 
 def made(tmp_path, content, **config):
-    return Run(tmp_path / "run", made_runs.manifest(max_depth=10, **config), tuple(content))
+    return RunFolder(tmp_path / "run", made_runs.manifest(max_depth=10, **config), tuple(content))
 
 
 RISING = {1: 160, 2: 205, 4: 250, 8: 285, 16: 310, 32: 330}

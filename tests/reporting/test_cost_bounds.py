@@ -13,7 +13,7 @@ from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from cats_jax.reporting.certified_configurations import Claim, certificate_sheet, certify_run
 from cats_jax.reporting.cost_bounds import PREMISE, cost_bounds
 from cats_jax.reporting.groups import groups
-from cats_jax.runs.folder import Run
+from cats_jax.runs.folder import RunFolder
 
 POLICY = {"path": "weak", "max_step_tokens": 10, "max_answer_tokens": 40}
 # 3 steps of 4 candidates; the last 4 run to the end of the answer.
@@ -40,7 +40,7 @@ def searched(tmp_path, prm="good", counted=True, **config):
         rows.append(dataclasses.replace(row, ledger=ledger))
     manifest = made_runs.manifest(max_depth=3, **config)
     manifest["config"]["policy"] = POLICY
-    return Run(tmp_path, manifest, tuple(rows))
+    return RunFolder(tmp_path, manifest, tuple(rows))
 
 
 def bounds(run, **options):

@@ -7,7 +7,7 @@ from run_folders import candidate, row_of, searched
 
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.reporting.right_path import follow_right_path
-from cats_jax.runs.folder import Run
+from cats_jax.runs.folder import RunFolder
 from cats_jax.world import task
 
 QUESTION, GOLD = "((1+2)+3)+4=?", "10"
@@ -16,7 +16,7 @@ WRONG = ("1+2=4", "3+3=5", "6+4=11", "\\boxed{9}")
 
 
 def _fate(result, policy="weak", gold=GOLD, tmp_path=None, **fields):
-    run = Run(tmp_path, {"config": {"policy": {"path": policy}}}, ())
+    run = RunFolder(tmp_path, {"config": {"policy": {"path": policy}}}, ())
     return follow_right_path(run, row_of(result, gold, **fields), result, BoxedIntegerGrader())
 
 

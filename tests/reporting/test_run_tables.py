@@ -9,7 +9,7 @@ from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.reporting.groups import cats_pairs, groups, neighbour_pairs
 from cats_jax.reporting.run_report import run_parts
 from cats_jax.reporting.run_tables import accuracy_sheet, paired_sheet, run_sheets, timing_table
-from cats_jax.runs.folder import Run
+from cats_jax.runs.folder import RunFolder
 from cats_jax.runs.rows import Row
 
 ACTIONS = ((1, 1, 1.0, 1.0, 0, 3),)
@@ -79,7 +79,7 @@ def test_a_title_names_several_run_seeds(tmp_path):
     def title(*seeds):
         rows = tuple(made_runs.row(seed=seed) for seed in seeds)
         manifest = {**made_runs.manifest("mine"), "questions": {"source": "here"}}
-        ((_, title, _),) = run_parts(Run(tmp_path, manifest, rows))
+        ((_, title, _),) = run_parts(RunFolder(tmp_path, manifest, rows))
         return title
 
     assert title(3) == "mine: 1 questions of here"

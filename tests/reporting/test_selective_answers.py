@@ -12,7 +12,7 @@ import theory
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
-from cats_jax.evaluation.recording import Recorder
+from cats_jax.evaluation.recording import RowRecorder
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.grading.graders import default_grader
 from cats_jax.live.abstention import answer_score, decided
@@ -155,7 +155,7 @@ def test_a_row_abstains_by_its_certificate(tmp_path):
     grader, times = default_grader(evaluation.recipe.questions), WallTimes()
     first, second = evaluation.questions.questions[:2]
     with RunWriter(tmp_path / "run", evaluation.manifest) as writer:
-        record = Recorder(cell, evaluation.questions, grader, writer, False, (), times)
+        record = RowRecorder(cell, evaluation.questions, grader, writer, False, (), times)
         for question, score in ((first, 0.95), (second, 0.5)):
             record(searched(question.id, score, evaluation.questions.answers[question.id]))
     given, kept = sorted(read_run(tmp_path / "run").rows, key=lambda row: row.question != first.id)

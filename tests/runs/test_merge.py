@@ -16,7 +16,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.reporting import groups as grouping
 from cats_jax.runs import folder
-from cats_jax.runs.folder import Run
+from cats_jax.runs.folder import RunFolder
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import parse_recipe
 
@@ -106,7 +106,7 @@ def test_rows_that_contradict_one_another(tmp_path, capsys, change, message):
 @given(st.sets(st.integers(0, 19)), st.sets(st.integers(0, 19)))
 def test_a_run_and_a_part_of_it_are_the_run(first, second):
     rows = [made_runs.row(n=n, question=f"q{index}") for index in range(10) for n in (4, 8)]
-    whole = Run(pathlib.Path("whole"), made_runs.manifest(), tuple(rows))
+    whole = RunFolder(pathlib.Path("whole"), made_runs.manifest(), tuple(rows))
     parts = [
         dataclasses.replace(
             whole, folder=pathlib.Path(name), rows=tuple(rows[i] for i in sorted(of))
@@ -139,7 +139,7 @@ def manifests(*changes, **config):
     for i, change in enumerate(changes):
         named = made_runs.manifest(name=f"run{i}", strategies=[("beam", f"beam {i}")], **config)
         manifest = {**named, **change}
-        yield Run(pathlib.Path(f"run{i}"), manifest, (made_runs.row(n=2**i),))
+        yield RunFolder(pathlib.Path(f"run{i}"), manifest, (made_runs.row(n=2**i),))
 
 
 def test_a_merged_run_has_the_premises_of_all():

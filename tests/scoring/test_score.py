@@ -13,7 +13,7 @@ from cats_jax.errors import ScorerContractError
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
 from cats_jax.protocols import Question, Scoring, Step, TokenUsage
-from cats_jax.scoring.score_rows import Tally, count_rows, score_file
+from cats_jax.scoring.score_rows import ScoreTally, count_rows, score_file
 
 ROWS = [
     {"question": "1+2*3=?", "steps": ["2*3=6", "1+6=7", "\\boxed{7}"], "id": 7, "é": [None, {}]},
@@ -145,7 +145,7 @@ def test_a_broken_score_costs_its_own_row_only(tmp_path):
     texts = (["a", "b"], ["a", "nan"], ["c"], ["refused"])
     source = write(tmp_path / "in.jsonl", [{"question": "q", "steps": steps} for steps in texts])
     tally = score_file(source, tmp_path / "out.jsonl", Scripted())
-    assert tally == Tally(rows=4, errors=2, tokens=3)
+    assert tally == ScoreTally(rows=4, errors=2, tokens=3)
     got = read(tmp_path / "out.jsonl")
     assert [row.get("scores") for row in got] == [[0.1, 0.2], None, [0.1], None]
     assert got[1]["error"] == "steps[1]: the score is nan"

@@ -9,7 +9,7 @@ import pytest
 from search_server import letters, running
 
 from cats_jax.errors import BadInputError
-from cats_jax.server.refusals import RefusedError
+from cats_jax.server.refusals import RefusedRequestError
 from cats_jax.server.requests import SAMPLING, ChatRequest, parse_request
 
 GOOD = {"model": "letters", "messages": [{"role": "user", "content": "which letters?"}]}
@@ -162,7 +162,7 @@ def parsed_content(content):
 )
 def test_parameters_without_a_meaning_are_refused_by_name(extra):
     (name,) = extra
-    with pytest.raises(RefusedError, match="no meaning in a search") as refused:
+    with pytest.raises(RefusedRequestError, match="no meaning in a search") as refused:
         parsed(**extra)
     assert (refused.value.status, refused.value.param) == (400, name)
     assert (f"--ignore-sampling {name}" in str(refused.value)) == (name in SAMPLING)
@@ -175,7 +175,7 @@ def test_a_server_may_ignore_the_sampling_and_says_so():
     assert asked.ignored == ("max_tokens", "temperature")
     assert asked.request == parsed(seed=-1).request
     for other in ({"top_p": 0.5}, {"n": 2}):
-        with pytest.raises(RefusedError, match="no meaning"):
+        with pytest.raises(RefusedRequestError, match="no meaning"):
             parsed(ignore, **extra, **other)
 
 
@@ -208,7 +208,7 @@ def test_parts_of_text_are_one_text():
     ],
 )
 def test_other_parts_are_refused(part, match):
-    with pytest.raises(RefusedError, match=match) as refused:
+    with pytest.raises(RefusedRequestError, match=match) as refused:
         parsed_content([{"type": "text", "text": "which letters?"}, part])
     assert (refused.value.status, refused.value.param) == (400, "messages.0.content")
 
@@ -246,7 +246,7 @@ def test_parameters_that_ask_for_nothing_are_taken():
     ],
 )
 def test_wrong_values_are_refused_by_name(extra, match):
-    with pytest.raises(RefusedError, match=match) as refused:
+    with pytest.raises(RefusedRequestError, match=match) as refused:
         parsed(**extra)
     assert refused.value.status == 400
 
@@ -276,7 +276,7 @@ def test_a_system_message_stands_before_the_question():
 def test_what_is_not_offered_is_refused(extra, match):
     offer = letters(budget=40).offer
     assert offer.settings(parsed().request).budget == 40
-    with pytest.raises(RefusedError, match=match) as refused:
+    with pytest.raises(RefusedRequestError, match=match) as refused:
         offer.settings(parsed(**extra).request)
     assert refused.value.status == 400
 

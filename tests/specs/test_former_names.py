@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from cats_jax.errors import BadInputError
-from cats_jax.models.settle import settle_format
+from cats_jax.models.resolve import resolve_format
 from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 from cats_jax.storage import former_names
@@ -72,7 +72,7 @@ def test_a_manifest_of_an_earlier_version_equals_the_current_one():
 
 def test_the_format_of_a_chat_judge_equals_the_current_one():
     spec = PrmSpec("chat-judge", backend="http://localhost:1", served_name="m")
-    current = {"prms": [dataclasses.asdict(settle_format(spec))]}
+    current = {"prms": [dataclasses.asdict(resolve_format(spec))]}
     former = {"prms": [{**current["prms"][0], "format": "auto"}]}
     assert differences(with_current_names(former), with_current_names(current), "config") == []
     other = {"prms": [{**former["prms"][0], "path": "exact"}]}

@@ -11,7 +11,7 @@ import made_runs
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models.source import ModelSource
 from cats_jax.reporting.certified_configurations import Claim, certify_run
-from cats_jax.runs.folder import Run
+from cats_jax.runs.folder import RunFolder
 from cats_jax.specs.recipe import parse_recipe
 
 CERTIFIED: dict[str, Any] = {
@@ -42,7 +42,7 @@ def write_certificate(
         for cell in evaluation.cells
         for i, item in enumerate(evaluation.questions.questions)
     ]
-    run = Run(path.parent, json.loads(json.dumps(evaluation.manifest)), tuple(rows))
+    run = RunFolder(path.parent, json.loads(json.dumps(evaluation.manifest)), tuple(rows))
     certificate = certify_run(run, Claim(target=target), delta=0.05)
     path.write_text(json.dumps(certificate.as_json()))
     return str(path)

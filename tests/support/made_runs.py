@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cats_jax.live.ledger import Ledger
-from cats_jax.runs.folder import Row, Run, RunWriter, read_run, row_key
+from cats_jax.runs.folder import Row, RunFolder, RunWriter, read_run, row_key
 from cats_jax.storage.manifest import make_manifest
 
 
@@ -63,7 +63,7 @@ def manifest(
     )
 
 
-def write_run(folder: pathlib.Path, rows: Iterable[Row], **changes: Any) -> Run:
+def write_run(folder: pathlib.Path, rows: Iterable[Row], **changes: Any) -> RunFolder:
     """Write rows to a new run folder, and read it."""
     with RunWriter(folder, manifest(**changes)) as writer:
         for one in rows:

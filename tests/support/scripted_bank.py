@@ -9,16 +9,16 @@ from scripted import ScriptedModels, question_set
 import search
 from cats_jax.bank import build
 from cats_jax.bank.recipe import BankRecipe
-from cats_jax.bank.types import Allocation, Draws
+from cats_jax.bank.trees import Allocation, SettingDraws
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 
 MAX_DEPTH = 6
 RICH = Allocation(
     (
-        Draws(search.Sampling(0.0), 1, 1),
-        Draws(search.Sampling(0.6), 8, 2),
-        Draws(search.Sampling(1.0), 16, 4),
+        SettingDraws(search.Sampling(0.0), 1, 1),
+        SettingDraws(search.Sampling(0.6), 8, 2),
+        SettingDraws(search.Sampling(1.0), 16, 4),
     ),
     revisits_per_prm=2,
     revisit_arrivals=4.0,

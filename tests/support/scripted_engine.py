@@ -9,7 +9,7 @@ from cats_jax.models.serving.scorer import EngineScorer
 from cats_jax.models.serving.token_engine import (
     Classified,
     ClassifiedSteps,
-    Sampled,
+    TokenSample,
     by_beginnings,
 )
 from cats_jax.protocols import TokenUsage
@@ -48,7 +48,7 @@ class ScriptedEngine:
                 ids.append(END)
             if ids[-1] in request.stop_ids:
                 break
-        return Sampled(tuple(ids), ids[-1] in request.stop_ids, (-0.5,) * len(ids), 0)
+        return TokenSample(tuple(ids), ids[-1] in request.stop_ids, (-0.5,) * len(ids), 0)
 
 
 class ScriptedPrm:

@@ -15,7 +15,7 @@ from cats_jax.live.seeds import stable_seed
 from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.server.app import make_app
 from cats_jax.server.engine import Engine
-from cats_jax.server.metrics import Metrics
+from cats_jax.server.metrics import ServerMetrics
 from cats_jax.server.offer import Loaded, Offer
 from cats_jax.server.run import Server, bind, url
 from cats_jax.specs.recipe import parse_recipe
@@ -144,7 +144,7 @@ def running(
 
     It is told to listen at the name `told`, for which `host` stands if it is None.
     """
-    metrics = Metrics()
+    metrics = ServerMetrics()
     engine = Engine(loaded, max_waiting=max_waiting, metrics=metrics)
     sock = bind(host, 0, token)
     address = url(sock)

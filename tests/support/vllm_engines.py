@@ -14,7 +14,7 @@ import time
 import httpx
 import pytest
 
-from cats_jax.models.serving.http_engine import HTTPClassifier, Server
+from cats_jax.models.serving.http_engine import HTTPClassifier, ServerClient
 from cats_jax.models.serving.scorer import EngineScorer
 from cats_jax.models.serving.vllm_engine import VLLMClassifier, classifier_overrides
 
@@ -96,7 +96,7 @@ def prm_over_http(path, prm_format):
         clients = []
 
         def connect(model):
-            clients.append(Server(address, context=model.context))
+            clients.append(ServerClient(address, context=model.context))
             return HTTPClassifier(clients[0], overrides)
 
         yield EngineScorer(path, prm_format, connect)

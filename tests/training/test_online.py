@@ -24,7 +24,7 @@ from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.protocols import Generation, Scoring, Step, StepSample, TokenUsage
 from cats_jax.storage import durable
 from cats_jax.training import online, online_searches
-from cats_jax.training.online_state import Progress
+from cats_jax.training.online_state import TrainingProgress
 from cats_jax.training.options import TrainingOptions
 from cats_jax.training.train import run
 from search.children import children_of
@@ -207,7 +207,7 @@ def _train(folder, config=QUICK, *, models=None, output="out", labels=None, star
 
 def _state(config, folder):
     start, _ = learners.make_update_fns(config).init(jax.random.key(0))
-    return Progress(folder, start).state
+    return TrainingProgress(folder, start).state
 
 
 def _lines(folder):
@@ -409,7 +409,7 @@ def test_a_training_goes_on_with_the_same_settings_only(tmp_path, settings, mess
 def test_a_damaged_line_of_curves_is_named_before_anything_is_searched(tmp_path, line):
     (tmp_path / "curves.jsonl").write_text(f"{line}\n")
     with pytest.raises(BadInputError, match=r"curves\.jsonl' is damaged .*: restore it, or train"):
-        Progress(tmp_path, start=None)
+        TrainingProgress(tmp_path, start=None)
 
 
 def _searches(models, config, count=5):

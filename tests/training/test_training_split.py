@@ -13,7 +13,7 @@ import search
 from cats_jax import cli
 from cats_jax.bank.build import collect_bank
 from cats_jax.bank.recipe import BankRecipe
-from cats_jax.bank.types import Allocation, Draws
+from cats_jax.bank.trees import Allocation, SettingDraws
 from cats_jax.controllers import checkpoint
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError
@@ -27,7 +27,7 @@ from cats_jax.training.ablations import load_ablations
 from cats_jax.training.collect import collect_decisions
 from cats_jax.training.options import TrainingOptions
 from cats_jax.training.questions import bank_questions
-from cats_jax.training.rivals import Comparison, Figures
+from cats_jax.training.rivals import PolicyResults, RivalComparison
 
 QUESTIONS = 6
 
@@ -90,7 +90,9 @@ def _bank(files):
         prms=(PrmSpec("good"),),
         questions=(QuestionSpec(dataset="math12k", file=str(files / "math12k.jsonl")),),
         allocation=Allocation(
-            tuple(Draws(search.Sampling(t), 4 if t else 1, 1) for t in (0.0, 0.6, 1.0)), 1, 4.0
+            tuple(SettingDraws(search.Sampling(t), 4 if t else 1, 1) for t in (0.0, 0.6, 1.0)),
+            1,
+            4.0,
         ),
         max_depth=6,
     )
@@ -141,8 +143,8 @@ TINY = (
 def _nothing_played(config, questions, actors, key, *, rivals):
     """In place of a thousand searches of each controller, of which nothing is looked at here."""
     zeros = np.zeros((1, len(config.prices), 1))
-    figures = Figures(zeros, zeros, zeros, zeros[..., 0], zeros[:, 0, 0], zeros[:, 0, 0])
-    return Comparison(config.num_candidates, config.prices, figures, {})
+    figures = PolicyResults(zeros, zeros, zeros, zeros[..., 0], zeros[:, 0, 0], zeros[:, 0, 0])
+    return RivalComparison(config.num_candidates, config.prices, figures, {})
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import learners
 import search
 from cats_jax.errors import BadInputError
 from cats_jax.training import trajectories
-from cats_jax.training.collect import Decisions
+from cats_jax.training.collect import StoredDecisions
 
 NUM_FEATURES = len(search.cats.FEATURE_NAMES)
 ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (2, 1, 1.0, 1.0, 0), (4, 1, 1.0, 1.0, 0)))
@@ -51,7 +51,7 @@ def _decisions(**changes):
         "correct": np.array([True, True, True, True, False]),
     }
     manifest = {"question_ids": ["a", "b", "c"], "question_texts": ["of a", "of b", "of c"]}
-    return Decisions({**columns, **changes}, search.cats.FEATURE_NAMES, ACTIONS, manifest)
+    return StoredDecisions({**columns, **changes}, search.cats.FEATURE_NAMES, ACTIONS, manifest)
 
 
 def test_outcome_rows_are_monte_carlo_returns():

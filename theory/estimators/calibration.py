@@ -14,7 +14,7 @@ from scipy import special
 
 from .. import _arguments as arguments
 from .intervals import CONFIDENCE, Estimate, clopper_pearson, unit_codes, unit_interval
-from .types import Values
+from .values import Values
 
 
 class Reliability(NamedTuple):

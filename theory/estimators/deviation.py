@@ -13,7 +13,7 @@ from .intervals import (
     unit_codes,
     unit_interval,
 )
-from .types import Values
+from .values import Values
 
 
 def estimate_epsilon(

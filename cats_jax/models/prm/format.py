@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from ...errors import BadInputError, known_names, quoted
 from ...storage.yaml_file import checked_fields, naming
 from ...storage.yaml_reading import load_yaml
-from .verdict import TokenPair, Verdict
+from .verdict import TokenPair, WrittenVerdict
 
 Layout = Literal["answer", "turns", "text", "conversation", "judge"]
 """Place of the steps; `PRMFormat` describes the layouts."""
@@ -106,7 +106,7 @@ class PRMFormat:
             self._check_conversation()
         elif self.layout == "judge":
             self._check_judge()
-        elif isinstance(self.read_out, Verdict):
+        elif isinstance(self.read_out, WrittenVerdict):
             self._refuse("read_out", "is that of a judge: set layout: judge")
         elif not self.tag:
             self._refuse("tag", "must name a token")
@@ -156,7 +156,7 @@ def load_format(path: str | pathlib.Path, defaults: Mapping[str, Any] | None = N
     """A format from a YAML file with the keys of `PRMFormat`; see docs/own/prm.md.
 
     `read_out` is `{positive: TOKEN, negative: TOKEN}`, `{layers: [NAME, ...], label: INDEX}`,
-    `{layers: [NAME, ...], unbounded: true}`, or the fields of a `Verdict`.
+    `{layers: [NAME, ...], unbounded: true}`, or the fields of a `WrittenVerdict`.
 
     Raises:
         BadInputError: the file does not exist or is not valid YAML, a key is unknown or missing,
@@ -183,8 +183,8 @@ def _read_out_kind(content: Any) -> type[TokenPair | Head]:
     keys = set(content) if isinstance(content, dict) else set()
     if "layers" in keys:
         return Head
-    of_verdicts = {field.name for field in dataclasses.fields(Verdict)}
-    return Verdict if keys & of_verdicts - {"positive", "negative"} else TokenPair
+    of_verdicts = {field.name for field in dataclasses.fields(WrittenVerdict)}
+    return WrittenVerdict if keys & of_verdicts - {"positive", "negative"} else TokenPair
 
 
 def _shipped(name: str) -> PRMFormat:

@@ -19,7 +19,7 @@ from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import POLICY_FORMATS, PolicyFormat
 from .encoder import check_pair, token_id
 from .format import PRMFormat, TokenPair
-from .verdict import BAR, Verdict
+from .verdict import BAR, WrittenVerdict
 
 _PLACES = re.compile(r"\{(question|path|step)\}")
 _TAGS = re.compile(r"<(?=[\s/]{0,8}(?:question|step))", re.IGNORECASE)
@@ -41,7 +41,7 @@ def judge_text(prm_format: PRMFormat, question: str, steps: Sequence[str]) -> st
 def _fenced(prm_format: PRMFormat, tag: str, text: str) -> str:
     text = _TAGS.sub("&lt;", text)
     verdict = prm_format.read_out
-    if isinstance(verdict, Verdict):
+    if isinstance(verdict, WrittenVerdict):
         shown = [
             line if verdict.of_line(line) is None else f"{BAR} {line}" for line in text.split("\n")
         ]
@@ -75,7 +75,7 @@ class JudgeEncoder:
 
     def __init__(self, prm_format: PRMFormat, tokenizer: Any):
         pair = prm_format.read_out
-        if isinstance(pair, Verdict) or not isinstance(pair, TokenPair):
+        if isinstance(pair, WrittenVerdict) or not isinstance(pair, TokenPair):
             raise BadInputError(
                 f"PRM format {prm_format.name!r} is that of a judge that writes critiques: load it "
                 "by ModelFolders().prm, or make a JudgeScorer of a policy"

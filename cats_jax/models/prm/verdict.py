@@ -46,7 +46,7 @@ class TokenPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(TokenPair):
+class WrittenVerdict(TokenPair):
     r"""Read-out of a judge that writes: the verdict on the last line of its critique.
 
     The score of a critique is 1 for the positive word, 0 for the negative word, and the number

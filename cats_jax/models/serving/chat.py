@@ -31,7 +31,7 @@ from ...specs.models import PolicySpec
 from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
 from .chat_endpoint import ChatEndpoint, ChatReply
-from .http_engine import RefusedError
+from .http_engine import RefusedCallError
 from .shared_time import SharedTime
 
 _CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
@@ -182,7 +182,7 @@ class ChatPolicy:
         with self._time.call(max(1, sum(map(len, seeds)))) as share:
             try:
                 replies = self._ask(bodies, seeds)
-            except RefusedError as error:
+            except RefusedCallError as error:
                 if error.status in _OF_QUESTION:
                     raise GeneratorContractError(str(error)) from error
                 raise
@@ -244,7 +244,7 @@ class ChatPolicy:
         """All samples in one request, as many as the endpoint gives."""
         try:
             reply = self._reply({**body, "seed": _short(seeds[0]), "n": len(seeds)}, asked_at)
-        except RefusedError as error:
+        except RefusedCallError as error:
             if error.status not in _NO_CHOICES:
                 raise
             reply = None  # a request for one sample shows whether n was the reason
@@ -319,7 +319,7 @@ class ChatPolicy:
             if echoes:
                 short = self._try(body | {"max_tokens": 1})
                 echoes = short.samples[0][0].startswith(_BEGUN)
-        except RefusedError as error:
+        except RefusedCallError as error:
             if error.status not in _NO_CHOICES:
                 raise
             return False, False, False
@@ -336,7 +336,7 @@ class ChatPolicy:
         while True:
             try:
                 reply = self._try(body | {"n": 2}, final=_FAULTS)
-            except RefusedError as error:
+            except RefusedCallError as error:
                 # The endpoint has answered before, so `n` is the reason, or the endpoint fails.
                 if failed or error.status not in _FAULTS:
                     return False

@@ -26,9 +26,9 @@ from ...storage.durable import append, open_to_append, stopped, truncate, unwrit
 from ...storage.reading import bounded_lines, parse_json, reading
 from .http_engine import (
     MOST_BYTES,
-    RefusedError,
+    RefusedCallError,
     Route,
-    Server,
+    ServerClient,
     TryAgainError,
     UnfitServerError,
     token_count,
@@ -84,7 +84,7 @@ class ChatReply(NamedTuple):
     completion: int
 
 
-class ChatEndpoint(Server):
+class ChatEndpoint(ServerClient):
     """Calls to one model behind `/v1/chat/completions`.
 
     Args:
@@ -92,8 +92,8 @@ class ChatEndpoint(Server):
         model: name of the model there.
         price, max_cost: see `Spending`; the cost includes that of the model's replies in `replies`.
         max_requests_per_minute: see `Pace`.
-        replies: file of replies, see `Replies`; None: they are not kept.
-        server: `api_key_env`, `concurrency`, `timeout` and `patience` of the `Server`.
+        replies: file of replies, see `ReplyFile`; None: they are not kept.
+        server: `api_key_env`, `concurrency`, `timeout` and `patience` of the `ServerClient`.
 
     Raises:
         BadInputError: the address or the file can't be used, or there is no key.
@@ -142,7 +142,8 @@ class ChatEndpoint(Server):
             final: statuses that refuse the request, so that it is not repeated.
 
         Raises:
-            BadInputError: the endpoint refuses the request (`RefusedError`), or is of another kind.
+            BadInputError: the endpoint refuses the request (`RefusedCallError`), or is of another
+                kind.
             RunStoppedError: the endpoint gave no good reply for too long, or `max_cost` is reached.
         """
         key = _digest([self.url, self.model, body])
@@ -174,7 +175,7 @@ class ChatEndpoint(Server):
 
             try:
                 return super()._post_once(dataclasses.replace(route, read=booked), body)
-            except (*_FREE, RefusedError, TryAgainError) as error:
+            except (*_FREE, RefusedCallError, TryAgainError) as error:
                 if not isinstance(error, TryAgainError) or error.after is not None:
                     bill.cost = 0.0
                 raise
@@ -206,7 +207,7 @@ class ChatEndpoint(Server):
         return self.masked(text.encode(errors="replace").decode()), _ENDS[finish]
 
 
-class Replies:
+class ReplyFile:
     """A file of replies, one per line, so that no request is paid for twice.
 
     A stopped run continues with all replies that were paid for, and a repeated run gives the same
@@ -289,15 +290,15 @@ class Replies:
                 raise stopped(self._path, error) from error
 
 
-_OPEN: weakref.WeakValueDictionary[str, Replies] = weakref.WeakValueDictionary()
+_OPEN: weakref.WeakValueDictionary[str, ReplyFile] = weakref.WeakValueDictionary()
 """The files of replies that this process has open, by their real paths."""
 
 
-def kept_replies(path: str) -> Replies:
+def kept_replies(path: str) -> ReplyFile:
     """The replies of a file, which all endpoints of this process share."""
     found = _OPEN.get(real := os.path.realpath(path))
     if found is None:
-        _OPEN[real] = found = Replies(pathlib.Path(path))
+        _OPEN[real] = found = ReplyFile(pathlib.Path(path))
     return found
 
 

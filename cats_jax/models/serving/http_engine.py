@@ -34,8 +34,8 @@ from .token_engine import (
     NO_EFFECT,
     Classified,
     ClassifiedSteps,
-    Sampled,
     SampleRequest,
+    TokenSample,
     by_beginnings,
 )
 
@@ -109,7 +109,7 @@ class Route(Generic[T]):
     final: Container[int] = ()
 
 
-class Server:
+class ServerClient:
     """Calls to one server, many at a time.
 
     Args:
@@ -247,7 +247,7 @@ class Server:
         if passes and status not in route.final:
             raise TryAgainError(f"status {status}", after=_seconds(headers.get("Retry-After")))
         if status != 200:
-            raise RefusedError(
+            raise RefusedCallError(
                 f"server {self.url} refuses {path} with status {status} "
                 f"({self.without_key(content.decode(errors='replace').strip() or 'no text')}): "
                 f"{self._way_to_a_key() if status in _NO_KEY else hint}",
@@ -403,12 +403,12 @@ class HTTPSampler:
     concurrent = True
     _route, _wanted = "/v1/completions", _WANTED
 
-    def __init__(self, server: Server, *, log_probs: bool = True):
+    def __init__(self, server: ServerClient, *, log_probs: bool = True):
         self._server = server
         self._log_probs = log_probs
         self._honours_n = False
 
-    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
+    def sample(self, requests: Sequence[SampleRequest]) -> list[list[TokenSample]]:
         """All samples of all requests, in order."""
         bodies = [self._body(request) for request in requests]
         answers = self._server.post_all(Route(self._route, self._read, self._wanted), bodies)
@@ -422,7 +422,7 @@ class HTTPSampler:
         completion = _completion(request, log_probs=self._log_probs)
         return {"model": self._server.model, **completion}
 
-    def _read(self, reply: Any, body: dict[str, Any]) -> list[Sampled]:
+    def _read(self, reply: Any, body: dict[str, Any]) -> list[TokenSample]:
         choices = sorted(reply["choices"], key=lambda choice: choice["index"])
         # A server that has honoured n before may still lose a sample.
         if len(choices) == 1 < body["n"] and not self._honours_n:
@@ -449,7 +449,7 @@ class HTTPClassifier:
     concurrent = True
     _route = "/classify"
 
-    def __init__(self, server: Server, overrides: dict[str, Any]):
+    def __init__(self, server: ServerClient, overrides: dict[str, Any]):
         self._server = server
         self._wanted = (
             "start it with --runner pooling --convert classify --hf-overrides "
@@ -501,7 +501,7 @@ class UnfitServerError(RuntimeError):
         self.way_out = way_out
 
 
-class RefusedError(BadInputError):
+class RefusedCallError(BadInputError):
     """A server has refused a call by its status."""
 
     def __init__(self, message: str, status: int):
@@ -546,7 +546,7 @@ def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:
     return body | {"logprobs": 0} if log_probs else body
 
 
-def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampled:
+def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> TokenSample:
     """One sample of a reply; see `checked_sample` for the errors."""
     if choice.get("token_ids") is None:
         raise UnfitServerError("gives no 'token_ids' with its samples (return_token_ids)")
@@ -568,14 +568,14 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Sampl
 
 def checked_sample(
     ids: Any, finish: Any, log_probs: Any, cached: int, asked: dict[str, Any], max_tokens: int
-) -> Sampled:
+) -> TokenSample:
     """A sample of a server's reply, checked against the request.
 
     Args:
         ids: token ids; they and the next two values are as the server gave them.
         finish: why the sample ended.
         log_probs: log-probabilities of the tokens; None if they were not requested.
-        cached: see `Sampled`.
+        cached: see `TokenSample`.
         asked: `stop_token_ids` of the request, and `stop` if stop texts were requested.
         max_tokens: largest number of tokens.
 
@@ -594,7 +594,7 @@ def checked_sample(
         log_probs = tuple(map(number, log_probs))
         if len(log_probs) != len(ids):
             raise ValueError(f"{len(log_probs)} log-probabilities of {len(ids)} tokens")
-    return Sampled(ids, finish == "stop", log_probs, cached)
+    return TokenSample(ids, finish == "stop", log_probs, cached)
 
 
 def number(value: Any) -> float:

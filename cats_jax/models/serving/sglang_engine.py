@@ -18,13 +18,13 @@ from .http_engine import (
     NO_LOG_PROBS,
     HTTPClassifier,
     HTTPSampler,
-    Server,
+    ServerClient,
     UnfitServerError,
     checked_sample,
     number,
     token_count,
 )
-from .token_engine import Classified, Sampled, SampleRequest
+from .token_engine import Classified, SampleRequest, TokenSample
 
 _WANTED = "its /generate must take and return what SGLang 0.5.23 does"
 
@@ -42,7 +42,7 @@ class SGLangSampler(HTTPSampler):
 
     _route, _wanted = "/generate", _WANTED
 
-    def __init__(self, server: Server, *, log_probs: bool = True):
+    def __init__(self, server: ServerClient, *, log_probs: bool = True):
         super().__init__(server, log_probs=log_probs)
         if _settings(server).get("enable_deterministic_inference") is not True:
             raise BadInputError(
@@ -79,7 +79,7 @@ class SGLangSampler(HTTPSampler):
             **_adapter(self._server),
         }
 
-    def _read(self, reply: Any, body: dict[str, Any]) -> list[Sampled]:
+    def _read(self, reply: Any, body: dict[str, Any]) -> list[TokenSample]:
         return [
             _sampled(answer, meta, asked, body["return_logprob"])
             for (answer, meta), asked in zip(
@@ -102,7 +102,9 @@ class SGLangClassifier(HTTPClassifier):
 
     _route = "/generate"
 
-    def __init__(self, server: Server, overrides: dict[str, Any], pair: tuple[int, int] | None):
+    def __init__(
+        self, server: ServerClient, overrides: dict[str, Any], pair: tuple[int, int] | None
+    ):
         super().__init__(server, overrides)
         if pair is None:
             raise BadInputError(
@@ -136,7 +138,7 @@ class SGLangClassifier(HTTPClassifier):
         return found
 
 
-def _settings(server: Server) -> dict[str, Any]:
+def _settings(server: ServerClient) -> dict[str, Any]:
     """The server's `/server_info`.
 
     Raises:
@@ -151,7 +153,7 @@ def _settings(server: Server) -> dict[str, Any]:
     return found
 
 
-def _adapter(server: Server) -> dict[str, str]:
+def _adapter(server: ServerClient) -> dict[str, str]:
     """The field that names a LoRA adapter of the server, if the served name is one's."""
     return {"lora_path": server.model} if server.card.get("parent") else {}
 
@@ -182,7 +184,7 @@ def _cached(meta: dict[str, Any]) -> int:
 
 def _sampled(
     answer: dict[str, Any], meta: dict[str, Any], asked: dict[str, Any], log_probs: bool
-) -> Sampled:
+) -> TokenSample:
     """One sample of a reply; see `checked_sample` for the errors."""
     if answer.get("output_ids") is None:
         raise UnfitServerError("gives no 'output_ids' with its samples")

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 
 from ...live.seeds import stable_seed
 from ...protocols import Finish, TokenUsage, total_usage
-from .token_engine import Sampled, Sampler, SampleRequest
+from .token_engine import Sampler, SampleRequest, TokenSample
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drawn:
-    """One sample; see `Sampled` for `log_probs` and `certainties`.
+    """One sample; see `TokenSample` for `log_probs` and `certainties`.
 
     Attributes:
         ids: token ids.
@@ -55,7 +55,7 @@ def draw(
     return drawn
 
 
-def _drawn(request: SampleRequest, sampled: Sampled, ends: Collection[int]) -> Drawn:
+def _drawn(request: SampleRequest, sampled: TokenSample, ends: Collection[int]) -> Drawn:
     ids, log_probs = sampled.ids, sampled.log_probs
     closed = None if request.step_end is None else request.step_end.place(ids)
     finish: Finish | None = None

@@ -49,7 +49,7 @@ class SampleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class TokenSample:
     """One sample.
 
     Attributes:
@@ -120,7 +120,7 @@ class Sampler(Protocol):
 
     concurrent: bool
 
-    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
+    def sample(self, requests: Sequence[SampleRequest]) -> list[list[TokenSample]]:
         """All samples of all requests, in order; one call fills the engine's batch."""
         ...
 

@@ -28,7 +28,7 @@ from ..prm.format import Head, TokenPair
 from ..prompts.step_text import StepEnd
 from ..threads import default_threads
 from . import vllm_head
-from .token_engine import Classified, ClassifiedSteps, Sampled, SampleRequest, by_beginnings
+from .token_engine import Classified, ClassifiedSteps, SampleRequest, TokenSample, by_beginnings
 from .vllm_client import Output, QueueClient, classify, generate
 from .vllm_version import dead_engine_error, of_this_release, takes
 
@@ -91,7 +91,7 @@ class VLLMSampler:
         self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
         self.concurrent = self._queue is not None and self._queue.concurrent
 
-    def sample(self, requests: Sequence[SampleRequest]) -> list[list[Sampled]]:
+    def sample(self, requests: Sequence[SampleRequest]) -> list[list[TokenSample]]:
         """All samples of all requests, in order, in one call."""
         asked = [
             single
@@ -463,11 +463,11 @@ def _wake_when_it_dies(engine: Any) -> None:
     threading.Thread(target=watch, daemon=True, name="engine-watch").start()
 
 
-def _sampled(output: Output, log_probs: bool, certain: bool) -> Sampled:
+def _sampled(output: Output, log_probs: bool, certain: bool) -> TokenSample:
     if output.finish not in ("stop", "length"):
         raise RuntimeError(f"vLLM ended a sample with {output.finish!r}")
     stopped = output.finish == "stop"
     known = tuple(output.log_probs) if log_probs else None
     # A batch may report the most likely tokens to requests that did not ask for them.
     certainties = tuple(output.certainties) if certain else None
-    return Sampled(tuple(output.ids), stopped, known, output.cached, certainties)
+    return TokenSample(tuple(output.ids), stopped, known, output.cached, certainties)

@@ -37,7 +37,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FrontierComparison:
     """A family against its rivals.
 
     Attributes:
@@ -56,7 +56,7 @@ def compare_frontiers(
     on_test: Mapping[Key, Point],
     budgets: Sequence[float],
     cost: str,
-) -> Comparison:
+) -> FrontierComparison:
     """Compare the frontier of a family of configurations with that of its rivals.
 
     Args:
@@ -76,7 +76,7 @@ def compare_frontiers(
             leads.append({q: right[q] - other[q] for q in right if q in other})
             lead = _paired(leads[-1].values())
         meetings.append(Meeting(budget, one, two, lead))
-    return Comparison(tuple(meetings), _mean_lead(leads))
+    return FrontierComparison(tuple(meetings), _mean_lead(leads))
 
 
 def _mean_lead(leads: Sequence[Mapping[str, float]]) -> Paired | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...errors import BadInputError
 from ...runs.folder import Row
 from ..groups import Group, Key, Point
-from .comparison import Comparison, compare_frontiers
+from .comparison import FrontierComparison, compare_frontiers
 from .difficulty import ByDifficulty, choices_by_difficulty, pilot_scores
 from .mixtures import frontier_of
 
@@ -16,7 +16,7 @@ GREEDY = "greedy"
 """Label of the strategy that a controller may be mixed with."""
 
 
-class Searched(NamedTuple):
+class Configurations(NamedTuple):
     """Configurations on one set of questions.
 
     Attributes:
@@ -31,12 +31,12 @@ class Searched(NamedTuple):
 
 
 def compare_controllers(
-    validation: Searched,
-    test: Searched,
+    validation: Configurations,
+    test: Configurations,
     families: Mapping[str, frozenset[str]],
     budgets: Sequence[float],
     cost: str,
-) -> dict[tuple[str, str], Comparison]:
+) -> dict[tuple[str, str], FrontierComparison]:
     """Compare each controller with the frontier of all strategies that are not controllers.
 
     Greedy decoding is a point of both frontiers, so that a mixture may leave a share of the
@@ -59,7 +59,7 @@ def compare_controllers(
     for part in (validation, test):
         _check_complete(part)
     controllers = frozenset(label for labels in families.values() for label in labels)
-    compared: dict[tuple[str, str], Comparison] = {}
+    compared: dict[tuple[str, str], FrontierComparison] = {}
     lacking: dict[str, None] = {}
     with_controller = (group for group in validation.groups if group.strategy in controllers)
     for prm in dict.fromkeys(group.prm for group in with_controller):
@@ -91,7 +91,7 @@ def compare_controllers(
     return compared
 
 
-def _on_test(points: Sequence[Point], test: Searched) -> tuple[dict[Key, Point], list[str]]:
+def _on_test(points: Sequence[Point], test: Configurations) -> tuple[dict[Key, Point], list[str]]:
     """The same points on test questions by key, and descriptions of the missing ones."""
     groups_there = {group.key: group for group in test.groups}
     on_test: dict[Key, Point] = {}
@@ -120,7 +120,7 @@ def _describe(point: Point) -> str:
     return f"{point.name}{f' with {prm}' if prm else ''}"
 
 
-def _check_complete(part: Searched) -> None:
+def _check_complete(part: Configurations) -> None:
     questions = {question for group in part.groups for question in group.by_question()}
     for group in part.groups:
         lacking = len(questions) - len(group.by_question())

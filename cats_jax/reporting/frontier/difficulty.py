@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...runs.folder import Row, Run
+from ...runs.folder import Row, RunFolder
 from ..groups import Group, Key, Point
 from .mixtures import frontier_of
 
@@ -152,7 +152,7 @@ def pilot_scores(
     return {question: sum(each) / len(each) for question, each in scores.items()}
 
 
-def mean_path_score(run: Run, row: Row) -> float | None:
+def mean_path_score(run: RunFolder, row: Row) -> float | None:
     """Mean path score of a row's finished paths, 0 if there is none; None without a tree."""
     if row.tree is None:
         return None

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import BadInputError
-from ...runs.folder import Run
+from ...runs.folder import RunFolder
 from ...runs.merge import check_labels, setting
 from ..groups import Group, by_dataset, groups, interval
 from ..run_tables import COSTS, Cost, unit
 from ..sheets import Column, Record, Sheet, plain, share, signed, signed_span
-from .comparison import Comparison, Meeting, even_budgets
-from .controllers import Searched, compare_controllers
+from .comparison import FrontierComparison, Meeting, even_budgets
+from .controllers import Configurations, compare_controllers
 from .difficulty import PILOT, ByDifficulty, mean_path_score
 from .mixtures import Mixture
 
@@ -31,8 +31,8 @@ In numbered data sets, different questions may have the same number and the same
 
 def frontier_sheets(
     found: Sequence[Group],
-    run: Run,
-    validation: Run,
+    run: RunFolder,
+    validation: RunFolder,
     title: str,
     budgets: Sequence[float] = (),
     cost: Cost = "tokens",
@@ -56,8 +56,10 @@ def frontier_sheets(
     chosen_on = _choose_on(validation, found[0].dataset)
     budgets = sorted(budgets) or even_budgets(chosen_on, cost)
     compared = compare_controllers(
-        Searched(chosen_on, functools.partial(mean_path_score, validation), str(validation.folder)),
-        Searched(found, functools.partial(mean_path_score, run), str(run.folder)),
+        Configurations(
+            chosen_on, functools.partial(mean_path_score, validation), str(validation.folder)
+        ),
+        Configurations(found, functools.partial(mean_path_score, run), str(run.folder)),
         _families([run, validation]),
         budgets,
         cost,
@@ -66,7 +68,7 @@ def frontier_sheets(
     return [_by_budget(compared, title, cost, notes), _overall(compared, title, cost)]
 
 
-def _check(run: Run, validation: Run, budgets: Sequence[float]) -> None:
+def _check(run: RunFolder, validation: RunFolder, budgets: Sequence[float]) -> None:
     where, there = str(validation.folder), str(run.folder)
     settings = [setting(each) for each in (run, validation)]
     differing = [
@@ -92,7 +94,7 @@ def _check(run: Run, validation: Run, budgets: Sequence[float]) -> None:
             raise BadInputError(f"--budgets {budget:g}: must be a positive number")
 
 
-def _choose_on(validation: Run, dataset: str) -> list[Group]:
+def _choose_on(validation: RunFolder, dataset: str) -> list[Group]:
     """The validation groups for a data set: those of the same label, or of the only data set."""
     sets = by_dataset(groups(validation.rows))
     if dataset in sets:
@@ -105,7 +107,7 @@ def _choose_on(validation: Run, dataset: str) -> list[Group]:
     return next(iter(sets.values()))
 
 
-def _families(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
+def _families(runs: Sequence[RunFolder]) -> dict[str, frozenset[str]]:
     """By name of each trained controller, the labels of its strategies, which differ in price."""
     families: dict[str, set[str]] = {}
     for spec in (spec for run in runs for spec in run.manifest["config"]["strategies"]):
@@ -116,7 +118,10 @@ def _families(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
 
 
 def _by_budget(
-    compared: Mapping[tuple[str, str], Comparison], title: str, cost: Cost, notes: tuple[str, ...]
+    compared: Mapping[tuple[str, str], FrontierComparison],
+    title: str,
+    cost: Cost,
+    notes: tuple[str, ...],
 ) -> Sheet:
     axis = COSTS[cost]
     records = tuple(
@@ -165,7 +170,9 @@ def _mixture(name: str, mixture: Mixture | None, cost: Cost) -> dict[str, Any]:
     }
 
 
-def _overall(compared: Mapping[tuple[str, str], Comparison], title: str, cost: Cost) -> Sheet:
+def _overall(
+    compared: Mapping[tuple[str, str], FrontierComparison], title: str, cost: Cost
+) -> Sheet:
     records: list[Record] = []
     for (name, prm), comparison in compared.items():
         leads = [meeting.lead for meeting in comparison.meetings if meeting.lead is not None]
@@ -202,7 +209,7 @@ def _overall(compared: Mapping[tuple[str, str], Comparison], title: str, cost: C
 
 
 def _choices(
-    compared: Mapping[tuple[str, str], Comparison], validation: Sequence[Group]
+    compared: Mapping[tuple[str, str], FrontierComparison], validation: Sequence[Group]
 ) -> list[str]:
     """Notes: the configurations in each choice by difficulty, or why such choices are missing."""
     notes: dict[str, None] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cats_jax.reporting.frontier.comparison import Comparison
-from cats_jax.reporting.frontier.controllers import Searched, compare_controllers
+from cats_jax.reporting.frontier.comparison import FrontierComparison
+from cats_jax.reporting.frontier.controllers import Configurations, compare_controllers
 from cats_jax.reporting.frontier.mixtures import Mixture
 from cats_jax.reporting.groups import Group
 from cats_jax.reporting.statistics import Paired
@@ -71,7 +71,7 @@ def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
             yield from _compare(f"{name}-{policy}", validation, test)
 
 
-def _compare(name: str, validation: Searched, test: Searched) -> Iterator[Table]:
+def _compare(name: str, validation: Configurations, test: Configurations) -> Iterator[Table]:
     """The tables of one comparison."""
     cheapest = {
         cost: min(group.mean(cost) for group in validation.groups) for cost in ("tokens", "flops")
@@ -102,12 +102,12 @@ def _searched_table(name: str, groups: Sequence[Group]) -> Table:
     return Table(name, ["strategy", "N", *prms], lines)
 
 
-def _without_difficulty(part: Searched) -> Searched:
+def _without_difficulty(part: Configurations) -> Configurations:
     # Without scores of the pilot there is no choice by predicted difficulty.
     return part._replace(score_of=lambda row: None)
 
 
-_RIVALS: dict[str, Callable[[Searched], Searched]] = {
+_RIVALS: dict[str, Callable[[Configurations], Configurations]] = {
     "all": lambda part: part,
     "without the choice by difficulty": _without_difficulty,
 }
@@ -115,13 +115,15 @@ _RIVALS: dict[str, Callable[[Searched], Searched]] = {
 
 
 def _compared(
-    validation: Searched, test: Searched, budgets: Sequence[float], cost: str
-) -> dict[tuple[str, str], Comparison]:
+    validation: Configurations, test: Configurations, budgets: Sequence[float], cost: str
+) -> dict[tuple[str, str], FrontierComparison]:
     """Each controller against its rivals with each PRM."""
     return compare_controllers(validation, test, _families(validation), budgets, cost)
 
 
-def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, str], Comparison]:
+def _against_shipped(
+    validation: Configurations, test: Configurations
+) -> dict[tuple[str, str], FrontierComparison]:
     """The other controllers against mixtures of the shipped one's configurations."""
     families = _families(validation)
     apart = (_SHIPPED, *_MEANS_ONLY)
@@ -130,14 +132,14 @@ def _against_shipped(validation: Searched, test: Searched) -> dict[tuple[str, st
         return {}
     known = families[_SHIPPED].union(*others.values())
 
-    def trained(part: Searched) -> Searched:
+    def trained(part: Configurations) -> Configurations:
         return part._replace(groups=[group for group in part.groups if group.strategy in known])
 
     budgets, cost = _SHIPPED_BUDGETS, "tokens"
     return compare_controllers(trained(validation), trained(test), others, budgets, cost)
 
 
-def _families(part: Searched) -> dict[str, frozenset[str]]:
+def _families(part: Configurations) -> dict[str, frozenset[str]]:
     """The labels of each controller's configurations."""
     labels = {group.strategy for group in part.groups}
     return {
@@ -146,15 +148,17 @@ def _families(part: Searched) -> dict[str, frozenset[str]]:
     }
 
 
-def _searched(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> Searched | None:
+def _searched(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> Configurations | None:
     found = load_groups(rows, policy, parts)
     if not found:
         return None
     scores = {key: s for part in parts for key, s in load_scores(rows, policy, part).items()}
-    return Searched(found, lambda row: scores.get(row.key), f"{policy}-{parts[0]}")
+    return Configurations(found, lambda row: scores.get(row.key), f"{policy}-{parts[0]}")
 
 
-def _by_budget(name: str, compared: Mapping[tuple[str, str], Comparison], cost: str) -> Table:
+def _by_budget(
+    name: str, compared: Mapping[tuple[str, str], FrontierComparison], cost: str
+) -> Table:
     lines = [
         [
             prm,
@@ -174,7 +178,9 @@ def _by_budget(name: str, compared: Mapping[tuple[str, str], Comparison], cost: 
     return Table(name, [*header, "rivals' choice", "lead, 95 % interval", "result"], lines)
 
 
-def _leads(name: str, compared: Mapping[str, Mapping[tuple[str, str], Comparison]]) -> Table:
+def _leads(
+    name: str, compared: Mapping[str, Mapping[tuple[str, str], FrontierComparison]]
+) -> Table:
     lines = []
     for rivals, found in compared.items():
         for (controller, prm), comparison in found.items():

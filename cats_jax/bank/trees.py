@@ -15,7 +15,7 @@ ROOT = 0
 
 
 @dataclass(frozen=True)
-class Draws:
+class SettingDraws:
     """One sampling setting of a bank.
 
     Attributes:
@@ -44,7 +44,7 @@ class Allocation:
             root because the PRM ranks them best.
     """
 
-    draws: tuple[Draws, ...]
+    draws: tuple[SettingDraws, ...]
     revisits_per_prm: int
     revisit_arrivals: float
     root_draws_per_prm: int = 0
@@ -106,7 +106,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Tree:
+class QuestionTree:
     """A question with its tree.
 
     Attributes:
@@ -125,7 +125,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Column:
+class ScoreColumn:
     """The scores and costs of one PRM for a tree of V nodes.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The models of a run, settled before one is loaded: backends, devices, contexts of engines."""
+"""The models of a run, resolved before one is loaded: backends, devices, contexts of engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
 from .folders import MissingModelError
 from .prm.family import AUTO, choose_format
-from .prm.verdict import Verdict
+from .prm.verdict import WrittenVerdict
 from .source import format_name, model_folder, silence_transformers, thought_tokens
 from .threads import default_threads
 
@@ -30,7 +30,7 @@ _TAG_TOKENS = 16
 Spec = TypeVar("Spec", bound=PolicySpec | PrmSpec)
 
 
-def settle(
+def resolve_models(
     policy: PolicySpec,
     prms: tuple[PrmSpec, ...],
     questions: Sequence[Question],
@@ -65,8 +65,8 @@ def settle(
             argument or quantization (known where vLLM is installed), or a context longer than the
             model's or too short for a question.
     """
-    policy = choose_threads(settle_format(policy))
-    prms = tuple(choose_threads(settle_format(spec)) for spec in prms)
+    policy = choose_threads(resolve_format(policy))
+    prms = tuple(choose_threads(resolve_format(spec)) for spec in prms)
     _check_names((policy, *prms))
     if not any(map(_has_own_engine, (policy, *prms))):
         return policy, prms
@@ -92,7 +92,7 @@ def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int, compared_tokens
     chosen = choose_format(spec.format, spec.path, spec.head)
     if chosen.layout != "judge":
         return needed
-    critique = chosen.read_out.max_tokens if isinstance(chosen.read_out, Verdict) else 0
+    critique = chosen.read_out.max_tokens if isinstance(chosen.read_out, WrittenVerdict) else 0
     messages = len((chosen.system + chosen.prompt).encode())
     shown = max(needed * chosen.prompt.count("{step}"), _PRM_FACTOR * compared_tokens)
     return needed + shown + messages + critique
@@ -117,7 +117,7 @@ def choose_threads(spec: Spec) -> Spec:
     return dataclasses.replace(spec, num_threads=threads)
 
 
-def settle_format(spec: Spec) -> Spec:
+def resolve_format(spec: Spec) -> Spec:
     """A spec whose back end is chosen, and whose format "auto" has the name that it stands for."""
     spec = choose_backend(spec)
     if spec.path in (*world.POLICY_NAMES, *world.PRM_NAMES):

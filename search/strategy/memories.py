@@ -8,7 +8,7 @@ from flax import struct
 from ..types import Paths
 
 
-class Tree(struct.PyTreeNode):
+class MctsTree(struct.PyTreeNode):
     """The memory of Monte-Carlo tree search: all nodes so far; node 0 is the root."""
 
     paths: Paths  # [M]; `parent` is the node's parent in this tree
