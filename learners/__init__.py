@@ -26,11 +26,6 @@ from .ppo import PPO as PPO
 from .returns import add_terminal_reward as add_terminal_reward
 from .returns import path_returns as path_returns
 from .returns import question_returns as question_returns
-from .states import Curves as Curves
-from .states import Episode as Episode
-from .states import LearnerState as LearnerState
-from .states import Metrics as Metrics
-from .states import TrainResult as TrainResult
 from .stopping import Recorded as Recorded
 from .stopping import StoppingConfig as StoppingConfig
 from .stopping import after_each as after_each
@@ -49,5 +44,10 @@ from .train_loop import TrainLoop as TrainLoop
 from .train_loop import has_collapsed as has_collapsed
 from .train_loop import make_train as make_train
 from .train_loop import make_train_loop as make_train_loop
+from .types import Curves as Curves
+from .types import Episode as Episode
+from .types import LearnerState as LearnerState
+from .types import Metrics as Metrics
+from .types import TrainResult as TrainResult
 from .update_fns import UpdateFns as UpdateFns
 from .update_fns import make_update_fns as make_update_fns

@@ -15,7 +15,7 @@ from .advantages import td_errors, total_weight
 from .batch_step import batch_step
 from .losses import actor_loss
 from .rows import pack
-from .states import LearnerState, Metrics
+from .types import LearnerState, Metrics
 
 
 @dataclass(frozen=True)

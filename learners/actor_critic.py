@@ -15,7 +15,7 @@ import search
 from .losses import critic_loss, entropy
 from .networks import Network
 from .policy import legal_log_probs, log_prob_of
-from .states import LearnerState, Metrics
+from .types import LearnerState, Metrics
 
 
 class Decisions(NamedTuple):

@@ -13,7 +13,7 @@ import search
 from .actor_critic import ActorCritic
 from .batch_step import batch_step
 from .losses import regression_loss
-from .states import LearnerState, Metrics
+from .types import LearnerState, Metrics
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import search
 from .actor_critic import ActorCritic, Decisions, choose
 from .advantages import moments, td_errors, total_weight
 from .rows import map_blocks, pack, sum_blocks
-from .states import LearnerState, Metrics
+from .types import LearnerState, Metrics
 
 
 def batch_step(

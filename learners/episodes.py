@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 import search
 
-from .states import Episode
+from .types import Episode
 
 
 class Outcome(NamedTuple):

@@ -18,7 +18,7 @@ from .actor_critic import ActorCritic
 from .awr import AWR
 from .networks import Network
 from .ppo import PPO
-from .states import LearnerState, Metrics
+from .types import LearnerState, Metrics
 
 ALGORITHMS = {"A2C": A2C, "PPO": PPO, "AWR": AWR}
 """The algorithms by their names in settings and checkpoint files."""

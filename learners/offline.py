@@ -12,8 +12,8 @@ import search
 
 from .learner import make_learner
 from .networks import make_actor, make_critic
-from .states import LearnerState, Metrics
 from .train_config import TrainConfig
+from .types import LearnerState, Metrics
 
 _ROWS_PER_QUESTION = 16
 """Approximate number of decisions per question in online training."""

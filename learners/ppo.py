@@ -16,7 +16,7 @@ from .actor_critic import ActorCritic, Decisions, choose
 from .advantages import at_least_tiny, moments, td_errors, total_weight
 from .losses import clipped_loss
 from .rows import Rows, map_blocks, pack, shuffle, sum_blocks
-from .states import LearnerState, Metrics
+from .types import LearnerState, Metrics
 
 
 @dataclass(frozen=True)

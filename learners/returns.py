@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float
 
 import search
 
-from .states import Episode
+from .types import Episode
 
 
 def path_returns(

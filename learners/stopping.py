@@ -26,7 +26,7 @@ import search
 from .learner import LearnerConfig, make_learner
 from .networks import Network, make_actor, make_critic
 from .policy import legal_log_probs, log_prob_of
-from .states import LearnerState
+from .types import LearnerState
 
 ACTIONS = search.cats.ActionTable(((0, 1, 1.0, 1.0, 0), (1, 1, 1.0, 1.0, 0)))
 """Rows `STOP` and `MORE` of `search.stopping`."""

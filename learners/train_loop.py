@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float
 import search
 
 from .episodes import make_episodes
-from .states import Curves, LearnerState, TrainResult
 from .train_config import TrainConfig
+from .types import Curves, LearnerState, TrainResult
 from .update_fns import make_update_fns
 
 COLLAPSE_SHARE = 0.95

@@ -20,8 +20,8 @@ from .networks import Network, make_actor, make_critic
 from .policy import make_policy
 from .returns import mean_of_others, one_step, path_returns, question_returns
 from .rows import map_blocks, pack
-from .states import Curves, Episode, LearnerState, Metrics
 from .train_config import TrainConfig
+from .types import Curves, Episode, LearnerState, Metrics
 
 BUCKETS = (16, 64, search.state.MAX_CANDIDATES)
 """Pool sizes of the batches: small pools save time. A question's pool is the smallest >= N."""

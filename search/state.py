@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from .interface import Strategy, check_is_strategy, check_one_search
@@ -73,34 +74,28 @@ def init(
     if not isinstance(context, Context):
         raise TypeError(f"context must be a search.Context, got {context!r:.60}")
     capacity = _size("capacity", capacity)
-    num_candidates, max_depth = (
-        _size("num_candidates", num_candidates),
-        _size("max_depth", max_depth),
-    )
+    num_candidates = _size("num_candidates", num_candidates)
+    max_depth = _size("max_depth", max_depth)
     budget = None if budget is None else _size("budget", budget)
-    frontier_capacity = _size(
-        "frontier_capacity", capacity if frontier_capacity is None else frontier_capacity
-    )
-    if depth_capacity is None:
-        if not isinstance(max_depth, int):
-            raise ValueError("depth_capacity must be given when max_depth is traced")
-        depth_capacity = max_depth
-    depth_capacity = _size("depth_capacity", depth_capacity)
-    width = _size("width", strategy.width(num_candidates) if width is None else width)
+    rows = capacity if frontier_capacity is None else _size("frontier_capacity", frontier_capacity)
+    if depth_capacity is None and not isinstance(max_depth, int):
+        raise ValueError("depth_capacity must be given when max_depth is traced")
+    depth = _size("depth_capacity", max_depth if depth_capacity is None else depth_capacity)
+    most = _size("width", strategy.width(num_candidates) if width is None else width)
     _check_range("capacity", capacity, MAX_CANDIDATES, "the largest N")
     _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
-    _check_range("width", width, frontier_capacity, "the frontier's capacity")
-    _check_range("max_depth", max_depth, depth_capacity, "the depth capacity")
-    _check_limits(num_candidates, width, budget)
+    _check_range("width", most, rows, "the frontier's capacity")
+    _check_range("max_depth", max_depth, depth, "the depth capacity")
+    _check_limits(num_candidates, most, budget)
 
     read = {"certain": strategy.certainty is not None, "with_vectors": strategy.needs_vectors}
-    empty_frontier = empty_paths(frontier_capacity, depth_capacity, root, **read)
+    empty_frontier = empty_paths(rows, depth, root, **read)
     state = SearchState(
         frontier=_with_question(empty_frontier, root),
-        pool=empty_paths(capacity, depth_capacity, root, **read),
+        pool=empty_paths(capacity, depth, root, **read),
         finished=empty_frontier,
         num_candidates=_int32(num_candidates),
-        width=_int32(width),
+        width=_int32(most),
         max_depth=_int32(max_depth),
         max_steps=_int32(strategy.num_steps(num_candidates, max_depth)),
         budget=_int32(num_candidates * max_depth if budget is None else budget),
@@ -259,7 +254,7 @@ def where_rows(condition: Bool[Array, " N"], on_true: Any, on_false: Any) -> Any
 
 def _size(name: str, value: Any) -> Any:
     """An integer of Python, NumPy or JAX as an int; a traced i32[] as it is."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         if value.ndim or not jnp.issubdtype(value.dtype, jnp.integer):
             raise TypeError(
                 f"{name} must be one integer, got {value.aval}: use jax.vmap for a batch"

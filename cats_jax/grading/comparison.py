@@ -131,8 +131,9 @@ def _statement(text: str) -> tuple[str, Structure]:
             text = r"\cup".join(filter(None, sets))
             return text, structure(text)
     if texts and not groups:
-        pairs = list(itertools.combinations(map(parse, texts), 2))
-        if all(_is_set(one) and _is_set(two) for one, two in pairs):
+        parsed = [one for one in map(parse, texts) if isinstance(one, sympy.Set)]
+        pairs = list(itertools.combinations(parsed, 2))
+        if len(parsed) == len(texts):
             if all(one.intersect(two).is_empty for one, two in pairs):
                 text = r"\cup".join(texts)
             elif len(pairs) == 1 and sympy.Union(*pairs[0]) == sympy.S.Reals:
@@ -145,13 +146,9 @@ def _statement(text: str) -> tuple[str, Structure]:
     return text, found
 
 
-def _is_set(parsed: Any) -> bool:
-    return isinstance(parsed, sympy.Set)
-
-
 def _is_empty(text: str) -> bool:
     parsed = parse(text)
-    return not _is_set(parsed) or parsed.is_empty is True
+    return not isinstance(parsed, sympy.Set) or parsed.is_empty is True
 
 
 def _same(first: str, second: str, tolerance: float | None) -> bool:

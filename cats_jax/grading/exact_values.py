@@ -86,10 +86,16 @@ def same_value(one: Any, two: Any) -> bool:
         raise failure
     if whole and any(_differ_truly(one, two, at, real=real) for at in _points(symbols, set())):
         return False
-    # Floors and ceilings jump where other points never are.
-    jumps = one.has(sympy.floor, sympy.ceiling) or two.has(sympy.floor, sympy.ceiling)
-    if jumps and any(_differ_truly(one, two, at, real=real) for at in _whole_points(symbols)):
-        return False
+    if one.has(sympy.floor, sympy.ceiling) or two.has(sympy.floor, sympy.ceiling):
+        # These jump where other points never are.
+        known = False
+        for at in _whole_points(symbols):
+            differ = _differ_truly(one, two, at, real=real)
+            if differ:
+                return False
+            known |= differ is False
+        if not known:
+            raise UnknownError("no integer from 1 to 60 at which both have a value")
     if not proven:
         raise UnknownError("no point at which both have a value")
     return True
@@ -130,13 +136,13 @@ def fixed_value(formula: Any) -> complex | None:
         return None
 
 
-def _differ_truly(one: Any, two: Any, point: Point, *, real: bool) -> bool:
-    """Whether intervals show that two formulas differ at a point."""
+def _differ_truly(one: Any, two: Any, point: Point, *, real: bool) -> bool | None:
+    """Whether intervals show that two formulas differ at a point; None without a value of both."""
     try:
         difference = _difference(one, two, ExactEvaluation(point), real=real)
-        return difference is not None and not numbers.is_zero(difference)
+        return None if difference is None else not numbers.is_zero(difference)
     except ArithmeticError:
-        return False
+        return None
 
 
 def _difference(one: Any, two: Any, evaluation: ExactEvaluation, *, real: bool) -> Number | None:

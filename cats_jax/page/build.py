@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import IO, Any
 
 import search
 
@@ -113,7 +113,7 @@ def _figures(run: RunFolder, whole: RunFolder | None) -> list[dict[str, str]]:
         ]
 
 
-def _write(file: TextIO, assets: Assets, parts: list[dict[str, Any]], trees: TextIO) -> None:
+def _write(file: IO[str], assets: Assets, parts: list[dict[str, Any]], trees: IO[str]) -> None:
     title = shortened(" and ".join(part["name"] for part in parts), _MAX_TITLE)
     figures = [part.pop("figures") for part in parts]
     index = {

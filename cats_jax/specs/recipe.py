@@ -271,8 +271,8 @@ def path_of(value: Any, where: str) -> pathlib.Path:
     Raises:
         BadInputError: the value is neither, or empty.
     """
-    text = os.fspath(value) if isinstance(value, os.PathLike) else value or None
-    check_path_text(text, where)
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    check_path_text(text or None, where)
     return pathlib.Path(text)
 
 

@@ -128,7 +128,7 @@ def check_output(option: str, path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def whole_text(path: pathlib.Path) -> Iterator[TextIO]:
+def whole_text(path: pathlib.Path) -> Iterator[IO[str]]:
     """Open a text file for writing that replaces `path` when the `with` block ends without error.
 
     Raises:

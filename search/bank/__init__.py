@@ -15,16 +15,16 @@ right completions. A search of a bank replays the policy and the PRM at the spee
 """
 
 from ..loop import Environment
-from .arrays import RIGHT_ANSWER as RIGHT_ANSWER
-from .arrays import UNREADABLE as UNREADABLE
-from .arrays import Bank as Bank
-from .arrays import Replay as Replay
 from .expansion import expand as expand
 from .expansion import expander as expander
 from .expansion import scored_tokens as scored_tokens
 from .questions import check_sampling as check_sampling
 from .questions import question as question
 from .questions import reset as reset
+from .types import RIGHT_ANSWER as RIGHT_ANSWER
+from .types import UNREADABLE as UNREADABLE
+from .types import Bank as Bank
+from .types import Replay as Replay
 
 ENVIRONMENT = Environment(reset=reset, expand=expander, axes=Replay(None, 0, 0))
 """The environment that draws questions from a bank; its tables are a `Bank`."""

@@ -14,7 +14,7 @@ from ..loop import ExpandFn
 from ..simulation.draws import absorb, branch
 from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
-from .arrays import UNREADABLE, Bank, Replay
+from .types import UNREADABLE, Bank, Replay
 
 # Strides through a node's draws: primes above any number of draws, so that each visits all draws
 # before it returns to the first.

@@ -9,7 +9,7 @@ from jaxtyping import Array, Int, UInt32
 
 from ..interface import Sampling
 from ..loop import Task
-from .arrays import RIGHT_ANSWER, Bank, Replay
+from .types import RIGHT_ANSWER, Bank, Replay
 
 
 def reset(bank: Bank, key: jax.Array) -> Task:

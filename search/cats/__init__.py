@@ -8,10 +8,6 @@ from .config import CATS_TOKENS as CATS_TOKENS
 from .config import PAPER as PAPER
 from .config import SELECTIVE as SELECTIVE
 from .config import CatsConfig as CatsConfig
-from .decisions import Action as Action
-from .decisions import Decision as Decision
-from .decisions import Observation as Observation
-from .decisions import Transition as Transition
 from .features import FEATURE_NAMES as FEATURE_NAMES
 from .features import FEATURES as FEATURES
 from .features import FeatureSet as FeatureSet
@@ -25,3 +21,7 @@ from .reward import RewardWeights as RewardWeights
 from .reward import step_reward as step_reward
 from .search import cats as cats
 from .transitions import decision_recorder as decision_recorder
+from .types import Action as Action
+from .types import Decision as Decision
+from .types import Observation as Observation
+from .types import Transition as Transition

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from ..interface import Sampling
-from .decisions import Action
+from .types import Action
 
 MAX_ACTIONS = 128
 """Largest table. The actor's cost grows with it; here it stays below that of the search."""

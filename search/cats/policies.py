@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from .decisions import Observation
 from .features import FEATURES, FeatureSet
+from .types import Observation
 
 Policy = Callable[[Any, jax.Array, Observation], tuple[jax.Array, jax.Array]]
 """A controller: `(params, key, observation) -> (action i32[N], log_prob f32[N])`; consumes `key`.

@@ -31,7 +31,6 @@ from ..ranking import retain
 from ..state import candidates_left, where_rows
 from ..types import Plan, Request, SearchState
 from .config import CATS, CatsConfig
-from .decisions import Action, CatsMemory, Decision, Observation
 from .features import (
     CALIBRATION_FEATURES,
     FEATURES,
@@ -41,6 +40,7 @@ from .features import (
 )
 from .policies import Policy, features_read
 from .reward import RewardFn, step_reward
+from .types import Action, CatsMemory, Decision, Observation
 
 
 @functools.cache

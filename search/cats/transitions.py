@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float
 from ..loop import Recorder, Tick
 from ..state import is_terminal, select, take, where_rows
 from ..types import SearchState, StepOutput
-from .decisions import Decision, DecisionRecord, Transition
 from .features import num_children
+from .types import Decision, DecisionRecord, Transition
 
 
 @functools.cache

@@ -20,16 +20,16 @@ from .expansion import POPULAR_EXPONENT as POPULAR_EXPONENT
 from .expansion import SCORE_GRID_END as SCORE_GRID_END
 from .expansion import expand as expand
 from .expansion import simulator as simulator
-from .parameters import Latent as Latent
-from .parameters import QuestionModel as QuestionModel
-from .parameters import SamplingTables as SamplingTables
-from .parameters import ScoreTables as ScoreTables
-from .parameters import SimulatorParams as SimulatorParams
 from .question import from_dict as from_dict
 from .question import question as question
 from .question import reset as reset
 from .question import to_dict as to_dict
 from .toy import toy_params as toy_params
+from .types import Latent as Latent
+from .types import QuestionModel as QuestionModel
+from .types import SamplingTables as SamplingTables
+from .types import ScoreTables as ScoreTables
+from .types import SimulatorParams as SimulatorParams
 
 ENVIRONMENT = Environment(reset=reset, expand=simulator)
 """The environment that draws questions of a world; its tables are `SimulatorParams`."""

@@ -22,7 +22,7 @@ from ..state import MAX_CANDIDATES
 from ..types import Expansion, Request
 from ..vectors import VECTOR_SIZE
 from .draws import absorb, branch, normal, power_law, power_law_log_prob, uniform, words
-from .parameters import Latent, QuestionModel, SamplingTables, ScoreTables
+from .types import Latent, QuestionModel, SamplingTables, ScoreTables
 
 NUM_WRONG_TEXTS = 64
 """K, the number of classes of wrong texts under one parent."""

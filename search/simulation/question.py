@@ -14,7 +14,7 @@ from ..loop import Task
 from ..types import Context
 from .draws import branch, normal, words
 from .expansion import NUM_KINDS, answer_class
-from .parameters import Latent, QuestionModel, SamplingTables, ScoreTables, SimulatorParams
+from .types import Latent, QuestionModel, SamplingTables, ScoreTables, SimulatorParams
 
 
 def reset(params: SimulatorParams, key: jax.Array) -> Task:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .expansion import NUM_KINDS, SCORE_GRID_END
-from .parameters import SimulatorParams
 from .question import from_dict
+from .types import SimulatorParams
 
 _POINTS = 29
 

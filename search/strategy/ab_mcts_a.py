@@ -39,7 +39,7 @@ from ..interface import Sampling, Strategy, check_count
 from ..state import MAX_CANDIDATES, pack
 from ..types import Paths, Request, SearchState
 from .answer_tree import answers_left, ask, check_rewriting, grow, has_child, kept, plant_question
-from .memories import AnswerStatistics, SampledAnswers
+from .types import AnswerStatistics, SampledAnswers
 
 BETA_PRIOR = 0.5
 """Both parameters of the Beta prior, Jeffreys' prior."""

@@ -40,7 +40,7 @@ from ..ranking import prune
 from ..state import count, growing, join, pack, question_of
 from ..types import Paths, Request, SearchState
 from .certainty_votes import quantile
-from .memories import Warmup
+from .types import Warmup
 
 
 @functools.cache

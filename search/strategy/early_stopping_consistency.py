@@ -23,7 +23,7 @@ from ..answers import answer_by_weight
 from ..interface import Sampling, Strategy, check_count, request
 from ..state import count, growing, join, question_of
 from ..types import Paths, Request, SearchState
-from .memories import WindowCount
+from .types import WindowCount
 
 
 @functools.cache

@@ -31,8 +31,8 @@ from ..interface import Sampling, Strategy, request
 from ..state import count, is_terminal, pack
 from ..types import Paths, Plan, Request, SearchState, Unsolved
 from .ets_program import Program, kept_leaves
-from .memories import Ancestors
 from .rebase import balanced
+from .types import Ancestors
 
 
 @functools.cache

@@ -33,8 +33,8 @@ from ..answers import answer_rule
 from ..interface import Sampling, Strategy, check_count, request
 from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
-from .memories import SimulatedTree
 from .trees import back_up, check_exploration, check_max_nodes, plant
+from .types import SimulatedTree
 
 _LAST = AGGREGATIONS["last"]
 

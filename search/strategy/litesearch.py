@@ -39,8 +39,8 @@ from ..interface import Sampling, Strategy, check_count, request
 from ..ranking import prune
 from ..state import compact, count, growing, join
 from ..types import Paths, Request, SearchState
-from .memories import OpenNodes
 from .trees import MOST_NODES, plant
+from .types import OpenNodes
 
 _HOPELESS = 0.01
 """Smallest value of a node other than the root that gets children."""

@@ -48,8 +48,8 @@ from .answer_tree import (
     rewrite_next,
     without_father,
 )
-from .memories import RankedAnswers
 from .trees import check_exploration
+from .types import RankedAnswers
 
 _LAST = AGGREGATIONS["last"]
 

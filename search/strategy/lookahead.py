@@ -37,7 +37,7 @@ from ..ranking import prune
 from ..state import blank_like, count, pack, select, with_newest_scores
 from ..types import Paths, Request, SearchState
 from .fixed import beam
-from .memories import Waiting
+from .types import Waiting
 
 
 @functools.cache

@@ -26,8 +26,8 @@ from ..interface import Sampling, Strategy, check_count, same_for_all, share_of_
 from ..ranking import prune
 from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
-from .memories import MctsTree
 from .trees import back_up, check_exploration, check_max_nodes, plant
+from .types import MctsTree
 
 
 @functools.cache

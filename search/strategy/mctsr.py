@@ -49,8 +49,8 @@ from .answer_tree import (
     rewrite_next,
     without_father,
 )
-from .memories import RefinedAnswers
 from .trees import check_exploration
+from .types import RefinedAnswers
 
 _LEAST, _SPAN = -100.0, 200.0
 """Lowest reward, and the highest minus the lowest one."""

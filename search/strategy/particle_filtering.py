@@ -38,7 +38,7 @@ from ..resampling import drawn, or_equal
 from ..resampling import resampling as scheme
 from ..selection import best, weighted_vote
 from ..types import Paths, Request, SearchState
-from .memories import Resampled
+from .types import Resampled
 
 _CLIP = 1e-7
 """Smallest distance of a score from 0 and 1, as in its_hub."""

@@ -37,8 +37,8 @@ from ..resampling import drawn, or_equal, rows_at
 from ..resampling import resampling as scheme
 from ..state import blank_like, compact, count, growing, join, question_of, select, take
 from ..types import Paths, Request, SearchState
-from .memories import Iterations
 from .particle_filtering import odds_of
+from .types import Iterations
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from ..answers import AnswerRule, answer_majority, answer_rule
 from ..interface import Sampling, Strategy, request
 from ..state import compact, count, growing, join, question_of, select
 from ..types import Paths, Request, SearchState
-from .memories import PathCount
+from .types import PathCount
 
 
 @functools.cache

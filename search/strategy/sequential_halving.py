@@ -29,7 +29,7 @@ from ..ranking import prune, prune_all
 from ..state import MAX_CANDIDATES, count, pack
 from ..types import Context, Paths, SearchState
 from .fixed import samples_then_one
-from .memories import Halving
+from .types import Halving
 
 _ROUNDS = [max(1, math.ceil(math.log2(max(number, 1)))) for number in range(MAX_CANDIDATES + 1)]
 """R for each n."""

@@ -29,7 +29,7 @@ from ..ranking import prune, prune_all
 from ..state import MAX_CANDIDATES, count, pack
 from ..types import Paths, SearchState
 from .fixed import samples_then_one
-from .memories import Rejection
+from .types import Rejection
 
 
 @functools.cache

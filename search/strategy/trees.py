@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 from ..interface import check_count
 from ..state import blank_like, compact
 from ..types import Paths, SearchState
-from .memories import MctsTree, SimulatedTree
+from .types import MctsTree, SimulatedTree
 
 MOST_NODES = 1 << 14
 """Largest number of nodes of a tree. Every search of a batch reserves memory for all of them."""

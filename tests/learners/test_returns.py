@@ -44,7 +44,7 @@ PRICES = jnp.asarray([0.1, 0.2, 0.0, 2.0] * (NUM_QUESTIONS // 4), jnp.float32)
 
 @functools.cache
 def _episodes(capacity=CAPACITY):
-    world = simulation.toy_params(invalid=0.1)
+    world = simulation.toy_params(invalid=0.1, max_depth=DEPTH)
     play = make_episodes(
         search.cats.cats(_named, CATS),
         simulation.ENVIRONMENT,
@@ -212,7 +212,7 @@ def _begin(strategy, task, size):
 
 def test_episodes_equal_rollouts():
     """The same ticks as `search.rollout`, whatever the capacity; only in batches."""
-    world = simulation.toy_params(invalid=0.1)
+    world = simulation.toy_params(invalid=0.1, max_depth=DEPTH)
     strategy = search.cats.cats(_named, CATS)
     keys = jax.random.split(jax.random.key(3), 24)
 

@@ -13,7 +13,7 @@ from simulated_searches import searches
 import search
 from search.state import empty_paths
 from search.strategy.global_mcts import choose
-from search.strategy.memories import SimulatedTree
+from search.strategy.types import SimulatedTree
 
 CAPACITY, DEPTH = 16, 5
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from ..estimators.intervals import Estimate
-from ..estimators.values import Values
+from ..estimators.types import Values
 
 CONFIDENCE = 0.9999
 """Confidence of the Clopper-Pearson interval of each measured probability: a run refutes a true

@@ -14,7 +14,7 @@ from scipy import special
 
 from .. import _arguments as arguments
 from .intervals import CONFIDENCE, Estimate, clopper_pearson, unit_codes, unit_interval
-from .values import Values
+from .types import Values
 
 
 class Reliability(NamedTuple):

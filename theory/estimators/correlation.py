@@ -12,7 +12,7 @@ from scipy import stats
 
 from .. import _arguments as arguments
 from .intervals import CONFIDENCE
-from .values import Values
+from .types import Values
 
 _MOST_EXACT = 8
 _RANDOM_PERMUTATIONS = 20_000

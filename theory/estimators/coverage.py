@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import _arguments as arguments
 from .intervals import Estimate, bounded_mean
-from .values import Values
+from .types import Values
 
 
 def pass_at_k(num_correct: Values, num_samples: Values, k: Values) -> np.ndarray:

@@ -13,7 +13,7 @@ from .intervals import (
     unit_codes,
     unit_interval,
 )
-from .values import Values
+from .types import Values
 
 
 def estimate_epsilon(

@@ -10,7 +10,7 @@ from scipy import stats
 
 from .. import _arguments as arguments
 from ..bernoulli import kl_inverse
-from .values import Values
+from .types import Values
 
 CONFIDENCE = 0.95
 """Default confidence of every interval."""

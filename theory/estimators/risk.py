@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .intervals import Estimate, bounded_mean, unit_codes, unit_interval
-from .values import Values
+from .types import Values
 
 
 def estimate_risk(losses: Values, *, units: Values | None = None) -> Estimate:
