@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -105,8 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A terminal that lacks a character shows "?": an error would stop a run of hours.
         sys.stdout.reconfigure(errors="replace")
     code = run(arguments)
-    # Everything is written: Ctrl-C while Python ends needs no traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if threading.current_thread() is threading.main_thread():
+        # Everything is written: Ctrl-C while Python ends needs no traceback of its exit functions.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
 
 

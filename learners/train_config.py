@@ -110,19 +110,14 @@ class TrainConfig:
             )
 
     def _check_sizes(self) -> None:
-        if not self.num_candidates or not all(
-            isinstance(value, int) and 1 <= value <= search.state.MAX_CANDIDATES
-            for value in self.num_candidates
-        ):
-            raise ValueError(
-                f"num_candidates must be integers in 1..{search.state.MAX_CANDIDATES}, got "
-                f"{self.num_candidates}"
-            )
-        if any(width < 1 for width in (*self.actor_hidden, *self.critic_hidden)):
-            raise ValueError(
-                "widths of hidden layers must be >= 1, got "
-                f"actor_hidden={self.actor_hidden}, critic_hidden={self.critic_hidden}"
-            )
+        for value in self.num_candidates:
+            search.interface.check_count("num_candidates", value, 1)
+        most = search.state.MAX_CANDIDATES
+        if not self.num_candidates or max(self.num_candidates) > most:
+            raise ValueError(f"num_candidates must be in 1..{most}, got {self.num_candidates}")
+        for name in ("actor_hidden", "critic_hidden"):
+            for width in getattr(self, name):
+                search.interface.check_count(name, width, 1)
         for name in ("max_depth", "num_iterations", "num_episodes", "searches_per_question"):
             search.interface.check_count(name, getattr(self, name), 1)
         several = f"searches_per_question={self.searches_per_question}"

@@ -81,7 +81,11 @@ def init(
     if depth_capacity is None and not isinstance(max_depth, int):
         raise ValueError("depth_capacity must be given when max_depth is traced")
     depth = _size("depth_capacity", max_depth if depth_capacity is None else depth_capacity)
-    most = _size("width", strategy.width(num_candidates) if width is None else width)
+    most = (
+        _size("strategy.width(N)", strategy.width(num_candidates))
+        if width is None
+        else _size("width", width)
+    )
     _check_range("capacity", capacity, MAX_CANDIDATES, "the largest N")
     _check_range("num_candidates", num_candidates, capacity, "the pool's capacity")
     _check_range("width", most, rows, "the frontier's capacity")
@@ -256,9 +260,8 @@ def _size(name: str, value: Any) -> Any:
     """An integer of Python, NumPy or JAX as an int; a traced i32[] as it is."""
     if isinstance(value, Tracer):
         if value.ndim or not jnp.issubdtype(value.dtype, jnp.integer):
-            raise TypeError(
-                f"{name} must be one integer, got {value.aval}: use jax.vmap for a batch"
-            )
+            batch = ": use jax.vmap for a batch" if value.ndim else ""
+            raise TypeError(f"{name} must be one integer, got {value.aval}{batch}")
         return value
     try:
         if isinstance(value, bool):

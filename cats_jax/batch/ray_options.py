@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 from ..errors import BadInputError, quoted
@@ -26,7 +27,8 @@ class RayOptions:
                 f"ray={quoted(self.ray)}: must be the address of a cluster as a text, or 'local'"
             )
         workers = self.ray_workers
-        if workers is not None and (type(workers) is not int or workers < 1):
+        is_count = isinstance(workers, numbers.Integral) and not isinstance(workers, bool)
+        if workers is not None and not (is_count and workers >= 1):
             raise BadInputError(f"ray_workers={quoted(workers)}: must be an integer of at least 1")
         if workers is not None and self.ray is None:
             raise BadInputError(

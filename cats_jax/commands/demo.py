@@ -66,7 +66,7 @@ def demo(
     folder = pathlib.Path("runs") / f"demo-{seed}-{stamp}" if output is None else output
     if (folder / "results.jsonl").exists():
         raise BadInputError(
-            f"{str(folder)!r} has results already, which a demo never goes on with: choose another "
+            f"{str(folder)!r} has results already, and a demo does not resume: choose another "
             "--output"
         )
     console = make_console()

@@ -9,28 +9,28 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-_GO_ON = ("evaluate", "bank", "collect", "rescore", "ablations")
+_RESUMING = ("evaluate", "bank", "collect", "rescore", "ablations")
 """Commands that keep finished work and resume; `train` does so with --online."""
 
 _SOON = 0.05
 """Seconds after which an ignored KeyboardInterrupt is raised again."""
 
 
-def goes_on(words: Sequence[str]) -> bool:
+def resumes(words: Sequence[str]) -> bool:
     """Whether repeating a command line resumes it."""
     command = next(iter(words), "")
-    return command in _GO_ON or (command == "train" and "--online" in words)
+    return command in _RESUMING or (command == "train" and "--online" in words)
 
 
 def interrupted(words: Sequence[str]) -> str:
     """The message for a command line that was interrupted, in one line."""
     command = next(iter(words), "")
-    if goes_on(words):
-        return "interrupted; what is finished is kept: the same command goes on where it stopped"
+    if resumes(words):
+        return "interrupted; what is finished is kept: the same command resumes"
     if command == "train":
         return (
-            "interrupted; `train` does not go on with a part of a training: begin anew, with "
-            "another --output if this one has checkpoints"
+            "interrupted; `train` does not resume: begin anew, with another --output if this one "
+            "has checkpoints"
         )
     return f"interrupted; `{command}` keeps nothing unfinished: the same command begins anew"
 
@@ -51,14 +51,18 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    def again() -> None:
+        main = threading.main_thread().ident
+        # After the block, SIGTERM would end the process.
+        if main is not None and signal.getsignal(signal.SIGTERM) is interrupt:
+            signal.pthread_kill(main, signal.SIGTERM)
+
     def ignored(unraisable: sys.UnraisableHookArgs) -> None:
         if not isinstance(unraisable.exc_value, KeyboardInterrupt):
             hook_before(unraisable)
             return
         # Raised at once, it would be ignored again: Python still runs what ignores it.
-        main = threading.main_thread().ident
-        assert main is not None
-        timer = threading.Timer(_SOON, signal.pthread_kill, (main, signal.SIGTERM))
+        timer = threading.Timer(_SOON, again)
         timer.daemon = True
         timer.start()
 
@@ -68,4 +72,5 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = hook_before
-        signal.signal(signal.SIGTERM, before)
+        if before is not None:  # None: a handler that is not Python's
+            signal.signal(signal.SIGTERM, before)

@@ -180,14 +180,13 @@ class RayRunner:
             lines = str(error).strip().splitlines() or [""]
             if "creation task" in lines[0]:  # the last line is that of the worker's own error
                 raise RunStoppedError(
-                    f"--ray: a worker can't start ({lines[-1].strip()[:160]}): a node needs the "
-                    "packages and files of this machine; install them there, and give the same "
-                    "command again"
+                    f"--ray: a worker can't start ({lines[-1].strip()[:300]}): mend this on its "
+                    "node, such as a missing package or file, and the same command resumes"
                 ) from error
             said = " ".join(str(error).split())[:160]
             raise RunStoppedError(
                 f"--ray: a worker is lost ({type(error).__name__}: {said}): look after its node, "
-                "and the same command goes on where it stopped"
+                "and the same command resumes"
             ) from error
 
 

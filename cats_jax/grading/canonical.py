@@ -132,9 +132,9 @@ _ANY_SPACE = re.compile(r",\s+")
 _LIST_SPACE = re.compile(r"(?<=\d),\s+(?=\d{3}(?!\d))")
 _INNER_SPACE = re.compile(r"(?<![a-zA-Z0-9])\s+|\s+(?![a-zA-Z0-9])")
 _COMMAND_SPACE = re.compile(r"(\\[a-zA-Z]+) (?=\d)|(?<=\d) (?=[a-zA-Z])")
-_NO_VARIABLE = re.compile(rf"(?!{_GREEK})\\[a-zA-Z]+|(?<![a-zA-Z])i(?![a-zA-Z])")
+_NO_VARIABLE = re.compile(rf"(?!{_GREEK})\\[a-zA-Z]+|(?<![a-zA-Z])[ei](?![a-zA-Z])")
 _LETTER = re.compile("[a-zA-Z]")
-# 9+9=18; neither 0=0 nor 3=5
+# 9+9=18, whether the calculation is right or not; neither 0=0 nor 3=5
 _CALCULATION = re.compile(
     r"(?=\\|.+[-+*/\\!^])(?:[-+*/^!(){}\d.,]|\\(?:times|cdot|div|frac|sqrt|binom)(?![a-zA-Z]) ?)+"
 )
@@ -169,12 +169,14 @@ def is_word(text: str) -> bool:
 
 
 def has_variable(text: str) -> bool:
-    """Whether a canonical text has a letter that stands for a number, other than i."""
+    """Whether a canonical text has a letter that stands for a number, other than e and i."""
     return _LETTER.search(_NO_VARIABLE.sub(" ", text)) is not None
 
 
 def ungrouped(text: str) -> str:
-    """A canonical text without thousands separators: 1,200x as 1200x."""
+    r"""A canonical text without thousands separators: 1,200x as 1200x; a set \{1,200\} stays."""
+    if text.startswith(r"\{"):
+        return text
     return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
 
 

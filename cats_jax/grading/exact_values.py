@@ -95,7 +95,7 @@ def same_value(one: Any, two: Any) -> bool:
                 return False
             known |= differ is False
         if not known:
-            raise UnknownError("no integer from 1 to 60 at which both have a value")
+            raise UnknownError("no number of those with jumps at which both have a value")
     if not proven:
         raise UnknownError("no point at which both have a value")
     return True
@@ -140,9 +140,14 @@ def _differ_truly(one: Any, two: Any, point: Point, *, real: bool) -> bool | Non
     """Whether intervals show that two formulas differ at a point; None without a value of both."""
     try:
         difference = _difference(one, two, ExactEvaluation(point), real=real)
-        return None if difference is None else not numbers.is_zero(difference)
     except ArithmeticError:
         return None
+    if difference is None:
+        return None
+    try:
+        return not numbers.is_zero(difference)
+    except ArithmeticError:
+        return False
 
 
 def _difference(one: Any, two: Any, evaluation: ExactEvaluation, *, real: bool) -> Number | None:
@@ -169,10 +174,14 @@ def _points(symbols: set[Any], whole: set[Any]) -> Iterator[Point]:
 
 
 def _whole_points(symbols: set[Any]) -> Iterator[Point]:
-    """Points whose coordinates are integers from 1 to 60, and often multiples of each other."""
+    """Points with integers from 1 to 60, and halves and thirds of these, often in proportion."""
     ordered = sorted(symbols, key=str)
-    for number in range(1, 61):
-        yield {symbol: Fraction(number * 7**place % 61) for place, symbol in enumerate(ordered)}
+    for parts, most in ((1, 60), (2, 30), (3, 30)):
+        for number in range(1, most + 1):
+            yield {
+                symbol: Fraction(number * 7**place % 61, parts)
+                for place, symbol in enumerate(ordered)
+            }
 
 
 def _coordinate(number: int, drawn: int) -> Fraction:
@@ -227,6 +236,8 @@ class ExactEvaluation:
     def _computed(self, formula: Any) -> Number:
         if formula.is_Rational:
             return numbers.checked(Fraction(int(formula.p), int(formula.q)))
+        if formula.is_Float:
+            return numbers.checked(Fraction(str(formula)))
         if formula.is_Symbol and formula in self._point:
             return self._point[formula]
         rule = _RULES.get(type(formula))

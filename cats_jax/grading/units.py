@@ -19,6 +19,7 @@ _UNITS = (
     "centimeters?|millimeters?|kg|mg|lbs?|oz|grams?|kilograms?|pounds?|ounces?|tons?|ml|mL|"
     "liters?|litres?|gallons?|cups?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|"
     "months?|years?|mph|kmh|kph|degrees?|deg|radians?|dollars?|cents?|euros?|USD|units?|"
+    "gal|mol|Hz|kHz|kPa|kN|kW|rpm|fps|yrs?|pts?|yen|pcs|"
     "square|sq|cubic|percent|points?|people|ways|per"
 )
 # These words turn the number before them into another number, a formula or a range.
@@ -28,7 +29,10 @@ _NUMBER_WORDS = frozenset((
     "trillion", "hundreds", "thousands", "millions", "billions", "trillions", "dozen", "dozens",
     "half", "halves", "third", "thirds", "quarter", "quarters", "fourths", "fifths", "sixths",
     "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "over", "plus", "minus",
-    "frac", "squared", "cubed", "factorial", "to", "out", "below",
+    "frac", "squared", "cubed", "factorial", "to", "out", "below", "root", "choose",
+    "modulo", "remainder", "january", "february", "march", "april", "may", "june", "july", "august",
+    "september", "october", "november", "december", "alpha", "beta", "gamma", "delta", "theta",
+    "lambda", "omega", "sigma",
 ))  # fmt: skip
 # Letters that `\mathrm` may set as a unit, and "I think"; others are variables, e and i.
 _UNIT_LETTERS = frozenset("msghdlLNJWVACKFTI")

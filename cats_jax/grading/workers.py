@@ -25,6 +25,9 @@ _REQUESTS_PER_WORKER = 5000
 _MOST_KILLS = 3
 """Workers that may be killed from outside in one request before it fails."""
 
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that a worker never sends itself."""
+
 _START_SECONDS = 60.0
 _WALL_FACTOR = 6.0
 """Limit of wall time per request, as a multiple of the limit of CPU time. The CPU limit makes
@@ -166,10 +169,10 @@ class _Worker:
             )
         if code == 1:
             return _OutOfMemory(self._memory_message)
-        if code == -signal.SIGKILL:
+        if -code in _FROM_OUTSIDE:
             return _Killed(
                 f"the comparing process was killed {_MOST_KILLS} times, which the system does if "
-                "the machine runs out of memory"
+                "the machine runs out of memory: free memory, or use fewer workers"
             )
         return WorkerFailure(f"ends the comparing process (code {code})")
 

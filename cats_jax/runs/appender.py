@@ -36,7 +36,8 @@ class Appender:
     def __init__(self, folder: pathlib.Path, lock: TextIO) -> None:
         self.seconds = 0.0
         self.is_complete = False
-        self._folder, self._lock = folder, lock
+        # The code of a model may change the working directory.
+        self._folder, self._lock = folder.absolute(), lock
         self._queue: queue.SimpleQueue[tuple[Row, bytes | None] | None] = queue.SimpleQueue()
         self._results = durable.open_to_append(folder / RESULTS)
         self._trees = durable.open_to_append(folder / TREES)
@@ -79,9 +80,12 @@ class Appender:
         if self.is_complete and self._error is None:
             with contextlib.suppress(OSError):
                 (self._folder / PATHS).unlink(missing_ok=True)
-        os.close(self._results)
-        os.close(self._trees)
-        self._lock.close()
+        with self._lock:
+            for descriptor in (self._results, self._trees):
+                try:
+                    os.close(descriptor)
+                except OSError as error:  # a network file system may write only now
+                    self._error = self._error or error
 
     def _write(self, entries: list[tuple[Row, bytes | None]]) -> None:
         start = os.fstat(self._trees).st_size
@@ -105,11 +109,13 @@ class Appender:
         try:
             found = os.stat(self._folder / RESULTS)
             # Some network file systems give a file new numbers.
-            is_there = os.path.samestat(found, own) or found.st_size == own.st_size
+            is_there = own.st_nlink > 0 and (
+                os.path.samestat(found, own) or found.st_size == own.st_size
+            )
         except FileNotFoundError:
             is_there = False
         if not is_there:
             raise RunStoppedError(
                 f"{str(self._folder)!r} was moved, deleted or replaced during the run: move it "
-                "back, and the same command goes on where it stopped"
+                "back, and the same command resumes the run"
             )

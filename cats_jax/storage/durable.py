@@ -138,6 +138,9 @@ def whole_text(path: pathlib.Path) -> Iterator[IO[str]]:
         with _replacement(path, "w", "utf-8") as file:
             yield file
     except OSError as error:
+        other = error.filename is not None and not str(error.filename).startswith(str(path))
+        if other or error.errno is None or isinstance(error, ConnectionError | TimeoutError):
+            raise  # it is of the block's own work
         raise BadInputError(
             f"{str(path)!r} can't be written ({error.strerror}): free space, or choose another "
             "place"
@@ -207,5 +210,5 @@ def stopped(folder: pathlib.Path, error: OSError) -> RunStoppedError:
     """The error for an output folder that can't be written any more."""
     return RunStoppedError(
         f"{str(folder)!r} can't be written any more ({error.strerror}): free space, and the same "
-        "command goes on where it stopped"
+        "command resumes"
     )

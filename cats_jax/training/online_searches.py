@@ -116,7 +116,7 @@ class OnlineSearches:
             raise RunStoppedError(
                 f"all {len(results)} searches of iteration {iteration} failed, such as that of "
                 f"question {failed[0].question.id!r}: {failed[0].reason}. Check the policy and its "
-                "limits of tokens; the same command goes on with this iteration"
+                "limits of tokens; the same command resumes with this iteration"
             )
         rollouts = self._config.searches_per_question
         played, start = [], 0

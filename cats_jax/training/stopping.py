@@ -18,6 +18,7 @@ import search
 from ..controllers.stopper import Stopper, save_stopper
 from ..errors import BadInputError
 from ..storage import durable
+from ..storage.manifest import MANIFEST
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
 
@@ -62,10 +63,7 @@ def run_stopping(
     output, num_seeds = options.output, 1 if options.num_seeds is None else options.num_seeds
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
-    if any((output / name).exists() for name in ("summary.json", "seed-0")):
-        raise BadInputError(
-            f"{str(output)!r} holds a training already, or part of one: choose another --output"
-        )
+    check_is_new(output)
     config = _configured(options)
     questions = _questions(options)
     keys = jax.random.split(jax.random.key(options.seed), 3)
@@ -79,6 +77,7 @@ def run_stopping(
     ]
     report(f"training {num_seeds} of {options.config!r} ...")
     with durable.hold(output):
+        check_is_new(output)  # another training may have ended in the meantime
         train = jax.jit(jax.vmap(learners.make_stopping(config), in_axes=(None, 0)))
         states, _ = jax.block_until_ready(train(recorded[0], jax.random.split(keys[2], num_seeds)))
         paths, summary = [], []
@@ -100,6 +99,14 @@ def run_stopping(
                 report(_line(f"seed-{index}", row))
         durable.replace_json(output / "summary.json", {"config": options.config, "seeds": summary})
     return paths
+
+
+def check_is_new(output: pathlib.Path) -> None:
+    """Raise BadInputError if a folder has a training, or a part of one."""
+    if any((output / name).exists() for name in ("summary.json", "seed-0", MANIFEST)):
+        raise BadInputError(
+            f"{str(output)!r} holds a training already, or part of one: choose another --output"
+        )
 
 
 def _configured(options: TrainingOptions) -> learners.StoppingConfig:

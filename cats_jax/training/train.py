@@ -30,7 +30,6 @@ from ..controllers import checkpoint
 from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
 from ..storage import durable
-from ..storage.manifest import MANIFEST
 from . import stopping
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
@@ -89,10 +88,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     num_seeds = 3 if options.num_seeds is None else options.num_seeds
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")
-    if any((output / name).exists() for name in ("summary.json", "seed-0", MANIFEST)):
-        raise BadInputError(
-            f"{str(output)!r} holds a training already, or part of one: choose another --output"
-        )
+    stopping.check_is_new(output)
     start = _start(options)
     config = _configured(options, start)
     checkpoint.check_start(start, config)
@@ -105,6 +101,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     report(f"training {seeds} of {named!r} ({info['source']}) ...")
     with durable.hold(output):
+        stopping.check_is_new(output)  # another training may have ended in the meantime
         collapses: dict[str, np.ndarray] = {}
         if rows is None:
             result = train_seeds(config, questions, keys[1:], report, start=start)

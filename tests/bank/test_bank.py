@@ -583,7 +583,7 @@ def test_a_full_disk_stops_the_collection(tmp_path, monkeypatch):
     monkeypatch.setattr(durable, "replace", full)
     with pytest.raises(BadInputError, match=r"can't be written .No space left"):
         collected(tmp_path)
-    with pytest.raises(RunStoppedError, match="goes on where it stopped"):
+    with pytest.raises(RunStoppedError, match="the same command resumes"):
         store.write_block(tmp_path, 0, grown(count=1))
 
 

@@ -645,8 +645,7 @@ def test_an_interrupted_run_says_how_it_goes_on(capsys, recipe, tmp_path, monkey
     monkeypatch.setattr(source, "ModelFolders", interrupted)
     assert cli.run(["evaluate", recipe(), "--output", str(tmp_path / "run")]) == 1
     assert capsys.readouterr().err == (
-        "cats-jax: interrupted; what is finished is kept: the same command goes on where it "
-        "stopped\n"
+        "cats-jax: interrupted; what is finished is kept: the same command resumes\n"
     )
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -680,6 +679,16 @@ def test_an_interrupt_that_python_ignores_is_raised_again():
         work()
 
 
+def test_an_interrupt_that_python_ignores_ends_nothing_after_the_command():
+    class Finalized:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    with interruption.interruptible():
+        Finalized()
+    time.sleep(4 * interruption._SOON)  # SIGTERM would end this process
+
+
 def test_a_cluster_of_ray_leaves_sigterm_as_it_was():
     def init(**options):
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
@@ -695,14 +704,14 @@ def test_what_does_not_go_on_says_so():
     assert "`solve` keeps nothing unfinished" in interruption.interrupted(["solve", "1+1"])
     # A killed training may leave checkpoints, and a folder that has some is refused.
     assert "another --output" in interruption.interrupted(["train", "--output", "x"])
-    assert interruption.goes_on(["train", "--online", "recipe.yaml"])
+    assert interruption.resumes(["train", "--online", "recipe.yaml"])
     for command in ("rescore", "ablations"):  # these keep finished rows
-        assert "goes on where it stopped" in interruption.interrupted([command, "x"])
+        assert "the same command resumes" in interruption.interrupted([command, "x"])
 
 
 def test_demo_refuses_a_folder_with_results(capsys, tmp_path):
     (tmp_path / "results.jsonl").touch()
-    assert "a demo never goes on with" in _refused(capsys, "demo", "--output", str(tmp_path))
+    assert "a demo does not resume" in _refused(capsys, "demo", "--output", str(tmp_path))
 
 
 @pytest.mark.usefixtures("no_models")

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -326,18 +327,19 @@ path = pathlib.Path({path!r})
 path.write_text(path.read_text() + "x")
 input()
 if len(path.read_text()) <= {kills}:
-    os.kill(os.getpid(), 9)
+    os.kill(os.getpid(), {number})
 print('{{"equal": true}}', flush=True)
 """
 
 
 @pytest.mark.parametrize(("kills", "is_graded"), [(2, True), (3, False)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_pair_whose_process_is_killed_from_outside_gets_another_process(
-    tmp_path, monkeypatch, kills, is_graded
+    tmp_path, monkeypatch, kills, is_graded, number
 ):
     path = tmp_path / "starts"
     path.touch()
-    program = _KILLED.format(path=str(path), kills=kills)
+    program = _KILLED.format(path=str(path), kills=kills, number=int(number))
     monkeypatch.setattr("cats_jax.grading.workers._PROGRAM", program)
     pool = WorkerPool(1, 1.0, 512)
     if is_graded:

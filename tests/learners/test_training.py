@@ -306,9 +306,9 @@ def test_collapse(shares, expected):
         ),
         (
             {"num_candidates": (4, 512)},
-            r"num_candidates must be integers in 1\.\.256, got \(4, 512\)",
+            r"num_candidates must be in 1\.\.256, got \(4, 512\)",
         ),
-        ({"actor_hidden": (0,)}, "widths of hidden layers must be >= 1, got actor_hidden=\\(0,\\)"),
+        ({"actor_hidden": (0,)}, "actor_hidden must be an integer >= 1, got 0"),
         ({"num_iterations": True}, "num_iterations must be an integer >= 1, got True"),
         ({"num_iterations": 0}, "num_iterations must be an integer >= 1, got 0"),
         ({"num_episodes": 0}, "num_episodes must be an integer >= 1, got 0"),

@@ -68,7 +68,7 @@ def test_abandoned_calls_are_not_waited_for_and_those_that_wait_are_not_made():
     outcome = []
 
     def caller():
-        with pytest.raises(RunStoppedError, match="interrupted"):
+        with pytest.raises(RunStoppedError, match="are abandoned"):
             threads.map(call, range(5))
         outcome.append("ended")
 
@@ -83,7 +83,7 @@ def test_abandoned_calls_are_not_waited_for_and_those_that_wait_are_not_made():
     (worker,) = threads._threads
     worker.join(10)
     assert made == [0]
-    with pytest.raises(RunStoppedError, match="interrupted"):
+    with pytest.raises(RunStoppedError, match="are abandoned"):
         threads.map(call, [5])
 
 
@@ -98,7 +98,7 @@ def test_quick_calls_stop_too_when_they_are_abandoned():
         return number
 
     threads = CallThreads(1)
-    with pytest.raises(RunStoppedError, match="interrupted"):
+    with pytest.raises(RunStoppedError, match="are abandoned"):
         threads.map(call, range(50))
     assert made == [0, 1, 2, 3]
 
@@ -108,12 +108,12 @@ def test_a_program_that_ends_by_an_error_keeps_the_replies_of_calls_in_progress(
     program = f"""
 import pathlib, threading, time
 from cats_jax.models.serving.call_threads import CallThreads
-from cats_jax.models.serving.chat_endpoint import ChatReply, Replies
+from cats_jax.models.serving.chat_endpoint import ChatReply, ReplyFile
 import weakref
 class Owner: pass
 owner, threads = Owner(), CallThreads(3)
 closing = weakref.finalize(owner, threads.close)
-owner.replies = Replies(pathlib.Path({str(tmp_path / "replies.jsonl")!r}))
+owner.replies = ReplyFile(pathlib.Path({str(tmp_path / "replies.jsonl")!r}))
 def call(number):
     if number == 0:
         raise ValueError("refused")

@@ -232,9 +232,9 @@ def test_steps_make_up_the_text_and_none_is_blank(text):
 
 
 def test_blank_lines_are_split_in_time_that_grows_with_their_number():
-    begun = time.monotonic()
+    begun = time.process_time()
     assert split_steps("\n" * 200_000, "\n\n") == ([], "\n" * 200_000)
-    assert time.monotonic() - begun < 1.0
+    assert time.process_time() - begun < 1.0
     assert split_steps("#### a##b", "##") == (["####", " a##"], "b")
 
 

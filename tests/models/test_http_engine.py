@@ -7,6 +7,7 @@ import itertools
 import json
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import faulty_server
@@ -334,10 +335,27 @@ def test_headers_without_end_stop_the_run(connect, models):
         client._client.base_url, client._timeout = url, 0.2
         talking = threading.Thread(target=say_on)
         talking.start()
-        with pytest.raises(RunStoppedError, match="headers of a reply did not end in 0 s"):
-            client.get("/v1/models", dict, "x") if models else HTTPSampler(client).sample(REQUESTS)
-        ended.set()
-        talking.join()
+        try:
+            ask = (
+                (lambda: client.get("/v1/models", dict, "x"))
+                if models
+                else (lambda: HTTPSampler(client).sample(REQUESTS))
+            )
+            with pytest.raises(RunStoppedError, match="headers of a reply did not end in 0 s"):
+                ask()
+        finally:
+            ended.set()
+            talking.join()
+
+
+def test_a_reply_that_came_while_the_process_was_stopped_is_read(connect):
+    with serving() as server:
+        client = connect(server)
+        client._ends[0] = client._ends[1] = time.monotonic() - 1.0  # as after Ctrl-Z and fg
+        client._check_headers()
+        del client._ends[0], client._ends[1]
+        client._check_headers()
+        assert client._late == {}
 
 
 def test_a_classifier_without_probabilities_is_refused_at_its_first_reply(connect):

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import pathlib
 import threading
 
 import pytest
@@ -233,6 +234,17 @@ def test_an_interrupted_close_leaves_the_folder_locked_until_its_rows_are_writte
     writer.close()
     with RunWriter(tmp_path, _manifest()) as again:
         assert len(again.keys) == 1
+
+
+def test_a_relative_folder_stays_the_run_s_when_a_model_changes_the_directory(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with RunWriter(pathlib.Path("run"), _manifest()) as writer:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        writer.add(_row(0, _result(0)), _result(0))
+    assert len(_keys(tmp_path / "run")) == 1
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -97,6 +97,20 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path, monkeypatch):
     assert path.read_bytes() == b"one\ntwo\n"
 
 
+@pytest.mark.parametrize(
+    "error", [ConnectionError("no route to the PRM"), FileNotFoundError(2, "no file", "model")]
+)
+def test_an_error_of_the_work_is_not_one_of_the_file_that_is_written(tmp_path, error):
+    def write():
+        with durable.whole_text(tmp_path / "out") as file:
+            file.write("a line")
+            raise error
+
+    with pytest.raises(type(error), match="no "):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
 def _write_text(path):
     with durable.whole_text(path) as file:
         file.write("new")

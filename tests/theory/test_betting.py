@@ -347,7 +347,10 @@ def test_holm_goes_on_with_the_next_level():
         (lambda: theory.log_wealth([0.5], 1.0), r"mean=1: a mean in \(0, 1\)"),
         (lambda: theory.cost_upper([5.0], limit=4.0, delta=0.05), r"costs\[0\]=5: is above the"),
         (lambda: theory.binary_log_wealth(11, 10, 0.5), "successes=11: can't be more than trials"),
-        (lambda: theory.binary_log_wealth(1.5, 10, 0.5), "successes=1.5: must be a whole number"),
+        (
+            lambda: theory.binary_log_wealth(1.5, 10, 0.5),
+            "successes=1.5: must be a finite whole number",
+        ),
         (lambda: theory.certify([], 500, target=0.5, delta=0.05), "counts is empty: the grid"),
         (lambda: theory.certify([501], 500, target=0.5, delta=0.05), "counts"),
         (lambda: theory.selective_p(0, 0, 0.1), "answered=0: at least one trial"),

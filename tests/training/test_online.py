@@ -405,10 +405,22 @@ def test_a_training_goes_on_with_the_same_settings_only(tmp_path, settings, mess
         _train(tmp_path, **settings)
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "text", '{"accuracy": "high"}'])
-def test_a_damaged_line_of_curves_is_named_before_anything_is_searched(tmp_path, line):
+_CURVES = [field.name for field in dataclasses.fields(learners.Curves)]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{}", "is missing"),
+        ("[]", ""),
+        ("text", ""),
+        (json.dumps(dict.fromkeys(_CURVES, 0.0) | {"accuracy": "high"}), "must be a number"),
+    ],
+)
+def test_a_damaged_line_of_curves_is_named_before_anything_is_searched(tmp_path, line, what):
     (tmp_path / "curves.jsonl").write_text(f"{line}\n")
-    with pytest.raises(BadInputError, match=r"curves\.jsonl' is damaged .*: restore it, or train"):
+    message = rf"curves\.jsonl' is damaged .*{what}.*: restore it, or train"
+    with pytest.raises(BadInputError, match=message):
         TrainingProgress(tmp_path, start=None)
 
 

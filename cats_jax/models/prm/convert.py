@@ -115,7 +115,10 @@ def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
         work.chmod(0o755)
         work.replace(target)
     except OSError as error:
-        raise BadInputError(f"{str(target)!r} can't be written: {error.strerror}") from error
+        raise BadInputError(
+            f"{str(target)!r} can't be written ({error.strerror}): free space, or choose another "
+            "place"
+        ) from error
     finally:
         if work is not None:
             shutil.rmtree(work, ignore_errors=True)

@@ -19,7 +19,7 @@ from ...errors import RunStoppedError
 _GLANCE = 0.5
 """Seconds after which a thread that waits for a call sees that the calls are abandoned."""
 
-_ABANDONED = "interrupted: calls in progress are abandoned"
+_ABANDONED = "calls to this server are abandoned: start again"
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -1,7 +1,7 @@
 """Calls to an endpoint of OpenAI's chat completions, with limited cost and kept replies.
 
 They use only what every such endpoint has: messages, `max_tokens`, `temperature`, `top_p`, `seed`,
-`n`, `finish_reason` and `usage`. Broken calls are repeated as by `http_engine.Server`.
+`n`, `finish_reason` and `usage`. Broken calls are repeated as by `http_engine.ServerClient`.
 """
 
 from __future__ import annotations

@@ -83,8 +83,14 @@ _WANTED = (
 
 NO_LOG_PROBS = "gives no log-probabilities (most searches also run with log_probs: false)"
 
-_ENCODINGS = ([], ["identity"], ["gzip"])
-"""Content encodings of a reply. A piece of 64 KiB in another one may inflate to gigabytes."""
+_COMPRESSED = ("gzip", "deflate", "br", "zstd")
+"""Content encodings that httpx may decode.
+
+Only gzip is accepted: 64 KiB in brotli, zstd or two encodings may inflate to gigabytes.
+"""
+
+_SPARE = 10.0
+"""Seconds in which a thread must have read a late reply, once this is seen."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -154,6 +160,7 @@ class ServerClient:
         self._timeout = timeout
         self._given_up_at = -math.inf
         self._ends: dict[int, float] = {}  # of threads that read a reply: when it must have failed
+        self._late: dict[float, float] = {}  # of such times that have passed: when this was seen
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         headers = {"Accept-Encoding": "gzip"}
         headers |= {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
@@ -202,12 +209,16 @@ class ServerClient:
         return self._pool.map(function, items, self._check_headers)
 
     def _check_headers(self) -> None:
-        # httpx limits the time of each read, of which endless headers need any number.
-        if any(time.monotonic() > end for end in list(self._ends.values())):
+        # httpx limits the time of each read, of which endless headers need any number. A process
+        # that was stopped for a while first reads what has arrived.
+        now = time.monotonic()
+        ends = list(self._ends.values())
+        self._late = {end: self._late.get(end, now) for end in ends if now > end}
+        if any(now - seen > min(_SPARE, self._timeout) for seen in self._late.values()):
             self._pool.abandoned.set()
             raise RunStoppedError(
-                f"server {self.url}: the headers of a reply did not end in {self._timeout:.0f} s: "
-                "check the server and start again, nothing is lost"
+                f"server {self.url}: the headers of a reply did not end in {2 * self._timeout:.0f} "
+                "s: check the server and start again, nothing is lost"
             )
 
     def _post(self, route: Route[T], body: dict[str, Any], asked_at: float) -> T:
@@ -276,7 +287,8 @@ class ServerClient:
         try:
             with self._client.stream(method, path, json=body) as response:
                 encodings = response.headers.get_list("Content-Encoding", split_commas=True)
-                if [each.strip().lower() for each in encodings] not in _ENCODINGS:
+                coded = [each.strip().lower() for each in encodings]
+                if [each for each in coded if each in _COMPRESSED] not in ([], ["gzip"]):
                     raise BadInputError(
                         f"server {self.url} answers {path} in a content encoding other than gzip: "
                         f"{hint}"
