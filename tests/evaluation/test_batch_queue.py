@@ -90,7 +90,7 @@ def test_a_helper_keeps_the_paths_that_it_sampled():
         (
             "The actor died because of an error raised in its creation task, ray::_Worker()\n"
             "  File 'x.py', line 1\nModuleNotFoundError: No module named 'mine'\n",
-            r"worker can't start \(ModuleNotFoundError: No module named 'mine'\): a node needs the",
+            r"worker can't start \(ModuleNotFoundError: No module named 'mine'\): mend this",
         ),
         ("The actor died unexpectedly.\n\tpid: 7", r"is lost \(Died: The actor died unexpectedly"),
     ],

@@ -377,7 +377,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(convert_module, "_encoded", fails)
-    refused(write(tmp_path / "m.gguf"), tmp_path, "can't be written: No space left on device")
+    refused(write(tmp_path / "m.gguf"), tmp_path, "can't be written .No space left on device.")
 
 
 def test_the_command_reports(tmp_path, capsys):
