@@ -37,6 +37,9 @@ _MAX_FACTOR = 1 << 10
 _MAX_ROOT = 24
 """Largest degree of a root of a constant, such as e^(1/24), that is computed from the constant."""
 
+_MOST_EXPONENT = 1000
+"""Largest exponent of a decimal that sympy writes with one."""
+
 _POINTS = 6
 _WHOLE = (7, 4, 11, 3, 18, 5, 26)
 """Values of a variable in an exponent or a factorial, where other numbers have no exact value."""
@@ -237,7 +240,10 @@ class ExactEvaluation:
         if formula.is_Rational:
             return numbers.checked(Fraction(int(formula.p), int(formula.q)))
         if formula.is_Float:
-            return numbers.checked(Fraction(str(formula)))
+            digits, _, exponent = str(formula).partition("e")
+            if abs(int(exponent or 0)) > _MOST_EXPONENT:
+                raise UnknownError("a decimal of too many digits")
+            return numbers.checked(Fraction(digits) * Fraction(10) ** int(exponent or 0))
         if formula.is_Symbol and formula in self._point:
             return self._point[formula]
         rule = _RULES.get(type(formula))

@@ -41,7 +41,7 @@ _REASON = re.compile(
     r"altogether|as well|and\s+(?:the|so|it|its|we|this|that|these|hence|therefore|thus|not))\b"
     r"|\s+(?:[—–]|--?(?=\s+[a-zA-Z]{2}))\s.*"
     r"|\s+\((?=[a-zA-Z]{2,}[\s,])"
-    r"|(?<=\d)\s+\((?!(?:hundred|thousand|[mbtr]+illion|dozen|half|squared|cubed|binary|octal|hex)\w*\))"
+    r"|(?<=\d)\s+\((?!(?:hundred|thousand|(?:m|b|tr)illion|dozen|half|squared|cubed|binary|octal|hex)\w*\))"
     r"(?=[a-zA-Z]{4,}\))"
 )
 _OPENING, _CLOSING = "([{", ")]}"
