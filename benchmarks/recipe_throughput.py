@@ -38,6 +38,7 @@ from cats_jax.datasets.loading import load_questions
 from cats_jax.datasets.question_set import QuestionSet
 from cats_jax.grading.graders import default_grader, grade_answer
 from cats_jax.live.searcher import Searcher
+from cats_jax.models.backend import cpu_computes_bfloat16
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.printing import show_table
 from cats_jax.specs.recipe import Recipe, StrategySpec, load_recipe
@@ -194,7 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     recipe = load_recipe(options.recipe)
     asked = load_questions(recipe.questions).select(shuffle=None, start=0, count=options.questions)
-    on_vllm: dict[str, Any] = {"backend": "vllm", "dtype": "bfloat16"}
+    dtype = "bfloat16" if cpu_computes_bfloat16() else "float32"
+    on_vllm: dict[str, Any] = {"backend": "vllm", "dtype": dtype}
     models = ModelFolders()
     policy: Any = models.policy(dataclasses.replace(recipe.policy, **on_vllm))
     prm: Any = models.prm(dataclasses.replace(recipe.prms[0], **on_vllm))

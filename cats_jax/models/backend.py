@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ..errors import BadInputError
+from ..errors import BadInputError, RunWarning
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec, of_backend
 
@@ -42,6 +43,8 @@ def choose_backend(spec: Spec) -> Spec:
 def check_there(specs: Sequence[ModelSpec]) -> None:
     """Check that the devices and the engine of models are on this machine, before one is loaded.
 
+    A `RunWarning` names each model with 16-bit numbers on a CPU that computes slowly with them.
+
     Raises:
         BadInputError: vLLM is not installed, a GPU is not there, or the variable of a server's API
             key is not set.
@@ -64,6 +67,13 @@ def check_there(specs: Sequence[ModelSpec]) -> None:
             raise BadInputError(
                 f"{spec.where}: device {spec.device!r}{tensors} is not there: torch sees {count} "
                 "GPUs; take a lower number, or 'cpu'"
+            )
+        if spec.dtype != "float32" and spec.device == "cpu" and not cpu_computes_bfloat16():
+            warnings.warn(
+                f"{spec.where}: this CPU has no AVX-512, without which {spec.dtype} takes several "
+                "times as long as float32: set dtype: float32",
+                RunWarning,
+                stacklevel=2,
             )
 
 
@@ -102,6 +112,17 @@ def count_gpus() -> int:
 
     # Not `is_available`, after which forked processes can't use a GPU.
     return torch.cuda.device_count()
+
+
+def cpu_computes_bfloat16() -> bool:
+    """Whether this CPU can compute in bfloat16 about as fast as in float32.
+
+    torch's kernels, and vLLM's, need AVX-512 for that on x86. CPUs of other kinds are taken to be
+    able, because torch does not tell.
+    """
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability() not in ("NO AVX", "AVX2")
 
 
 def has_vllm() -> bool:

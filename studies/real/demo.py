@@ -25,6 +25,7 @@ import yaml
 from cats_jax.datasets.hub import hub_rows
 from cats_jax.datasets.published import PUBLISHED
 from cats_jax.errors import BadInputError
+from cats_jax.models.backend import cpu_computes_bfloat16
 from cats_jax.runs.folder import Row, read_run
 from cats_jax.storage.yaml_reading import load_yaml
 
@@ -82,7 +83,8 @@ ENGINES: dict[str, dict[str, object]] = {
     "vllm": {"backend": "vllm", "dtype": "bfloat16"},
     "hf": {"backend": "hf", "dtype": "float32", "batch_tokens": 32768},
 }
-"""Settings of policy and PRM. On transformers a CPU computes faster in float32."""
+"""Settings of policy and PRM. On transformers a CPU computes faster in float32, and on vLLM a CPU
+without AVX-512 does, see `write_recipe`."""
 
 _CONVERTED = "conversion.json"  # `cats-jax convert` writes the folder as a whole
 
@@ -146,8 +148,9 @@ def make_model(demo: Demo) -> None:
 def write_recipe(source: pathlib.Path, engine: str, target: pathlib.Path) -> None:
     """Write a recipe with all models on an engine, a key of `ENGINES`."""
     recipe = load_yaml(source, "recipe")
+    dtype = {} if cpu_computes_bfloat16() else {"dtype": "float32"}
     for model in (recipe["policy"], *recipe["prms"]):
-        model.update(ENGINES[engine])
+        model.update(ENGINES[engine] | dtype)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
 

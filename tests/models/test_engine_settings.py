@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 import types
+import warnings
 from typing import Any
 
 import made_runs
@@ -215,6 +216,34 @@ def test_a_gpu_that_is_not_there(machine, spec, message):
     check_there([PolicySpec("weak", device="cuda:1"), PolicySpec("weak", backend=SERVER)])
     with pytest.raises(BadInputError, match=message):
         check_there([PolicySpec("weak"), spec])
+
+
+def test_sixteen_bits_on_a_cpu_without_instructions_for_them_warn(machine, monkeypatch):
+    machine(1, True)
+    specs = [
+        PolicySpec("weak", dtype="bfloat16"),
+        PrmSpec("exact", dtype="bfloat16", device="cpu"),
+        PrmSpec("exact", dtype="float16", device="cpu", backend="vllm"),
+        PrmSpec("exact", dtype="bfloat16", device="cuda"),
+        PrmSpec("exact", device="cpu"),
+        PolicySpec("weak", backend=SERVER),
+    ]
+
+    def said(capability):
+        monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check_there(specs)
+        return [str(each.message) for each in caught]
+
+    way = "takes several times as long as float32: set dtype: float32"
+    no_avx512 = "this CPU has no AVX-512, without which"
+    assert said("AVX2") == [
+        f"policy: {no_avx512} bfloat16 {way}",
+        f"prms: {no_avx512} bfloat16 {way}",
+        f"prms: {no_avx512} float16 {way}",
+    ]
+    assert said("AVX512") == said("SVE256") == []
 
 
 def test_a_run_looks_for_a_server_s_key_before_it_loads_a_model(monkeypatch):

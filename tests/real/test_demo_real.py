@@ -168,18 +168,23 @@ def test_qwen_judges_its_own_steps(monkeypatch):
     assert QWEN.shown in [spec.label for spec in recipe.strategies]
 
 
-@pytest.mark.parametrize("engine", demo.ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "cpu", "dtype"),
+    [("vllm", "AVX512", "bfloat16"), ("vllm", "AVX2", "float32"), ("hf", "AVX512", "float32")],
+)
 @pytest.mark.parametrize("model", demo.DEMOS)
 def test_all_models_are_on_the_engine_and_the_rest_is_the_recipe(
-    model, engine, monkeypatch, tmp_path
+    model, engine, cpu, dtype, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: cpu)
     source = demo.DEMOS[model].recipe
+    settings = demo.ENGINES[engine] | {"dtype": dtype}
     demo.write_recipe(source, engine, tmp_path / "r.yaml")
     load_recipe(tmp_path / "r.yaml")
     written = load_yaml(tmp_path / "r.yaml", "recipe")
     for each in (written["policy"], *written["prms"]):
-        assert {key: each.pop(key) for key in demo.ENGINES[engine]} == demo.ENGINES[engine]
+        assert {key: each.pop(key) for key in settings} == settings
     assert written == load_yaml(source, "recipe")
 
 
