@@ -461,47 +461,6 @@ def test_the_prompts_have_room_for_all_answers():
             assert len(text.encode()) <= each.prompt_tokens(50, count)
 
 
-@pytest.mark.parametrize(
-    ("factory", "options", "message"),
-    [
-        (
-            search.methods.gen_select,
-            {"window_size": 1},
-            "window_size must be an integer >= 2, got 1",
-        ),
-        (search.methods.gen_select, {"window_size": True}, "window_size must be an integer >= 2"),
-        (
-            search.methods.gen_select,
-            {"judge_temperature": -1.0},
-            "judge_temperature must be a number",
-        ),
-        (
-            search.methods.gen_select,
-            {"judge_temperature": float("nan")},
-            "judge_temperature must be a",
-        ),
-        (
-            search.methods.pairwise_borda,
-            {"comparison": ""},
-            "must be a name or a .yaml file, got ''",
-        ),
-        (
-            search.methods.gen_select,
-            {"judge": "me"},
-            "unknown judge 'me': choose one of policy, prm",
-        ),
-        (
-            search.comparison.Comparison,
-            {"rule": "duel"},
-            "unknown rule 'duel': choose one of tournament",
-        ),
-    ],
-)
-def test_wrong_options(factory, options, message):
-    with pytest.raises(ValueError, match=message):
-        factory(**options)
-
-
 def test_a_strategy_needs_a_comparison_and_no_name():
     with pytest.raises(TypeError, match="comparison"):
         search.Strategy(name="x", plan=BORDA.plan, comparison="x")  # pyright: ignore[reportArgumentType]

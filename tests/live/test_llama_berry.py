@@ -21,7 +21,7 @@ import search
 from cats_jax.live import comparisons
 from cats_jax.live.searcher import Searcher
 from cats_jax.live.seeds import stable_seed
-from cats_jax.protocols import Generation, Step
+from cats_jax.protocols import Step
 
 BERRY = search.methods.llama_berry(max_child=1, gamma=0.5)
 
@@ -150,21 +150,6 @@ def test_results_depend_on_no_neighbour_and_no_thread():
         assert [signature(each) for each in found] == usual
 
 
-def test_the_charges_of_an_endpoint_are_kept():
-    class Priced(Comparer):
-        def generate(self, requests) -> Generation:
-            made = super().generate(requests)
-            usage = [
-                dataclasses.replace(each, cost=0.5 if is_comparison(request) else 0.0)
-                for request, each in zip(requests, made.usage, strict=True)
-            ]
-            return dataclasses.replace(made, usage=usage)
-
-    for result in _run(Priced(by_verdict, 20)):
-        assert result.ledger.prm_cost == 0.5 * result.ledger.comparisons > 0
-        assert result.ledger.policy_cost == 0
-
-
 def test_the_last_ranking_asks_for_nothing_again(monkeypatch):
     usual = [signature(each) for each in _run(Comparer(by_verdict, 20))]
     monkeypatch.setattr(comparisons, "REMEMBERED", 1)
@@ -182,21 +167,3 @@ def test_only_the_question_at_fault_fails():
             assert "judge 'letters'" in after.reason
         else:
             assert signature(after) == signature(before)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"exploration": float("inf")}, "exploration must be a number from 0 to 1e.30, got inf"),
-        ({"max_child": 0}, "max_child must be an integer >= 1, got 0"),
-        ({"alpha": 1.5}, "alpha must be a number from 0 to 1, got 1.5"),
-        ({"gamma": float("nan")}, "gamma must be a number from 0 to 1, got nan"),
-        ({"rewriting": ""}, "rewriting must be a name or a .yaml file, got ''"),
-        ({"comparison": ""}, "comparison must be a name or a .yaml file, got ''"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        search.methods.llama_berry(**options)
-    with pytest.raises(ValueError, match="scores need the rule 'borda', got 'tournament'"):
-        search.comparison.Comparison(scores=True)

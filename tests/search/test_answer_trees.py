@@ -234,33 +234,3 @@ def test_the_best_answer_is_chosen():
     for strategy in (search.methods.mctsr(), AB(batch_size=1)):
         scores = [0.25, 0.5, 0.375, *[0.25] * (CAPACITY - 3)]
         assert _searched(strategy, scores, [True] * CAPACITY, 4)[2] == 1
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (search.methods.mctsr, {"exploration": -1.0}, "must be a number from 0 to 1e.30, got -1.0"),
-        (
-            search.methods.mctsr,
-            {"exploration": float("inf")},
-            "must be a number from 0 to 1e.30, got inf",
-        ),
-        (
-            search.methods.mctsr,
-            {"max_expand": 1 << 31},
-            "max_expand must be below 2..31, got 2147483648",
-        ),
-        (search.methods.mctsr, {"full_score": float("nan")}, "full_score must be a reward >= -100"),
-        (search.methods.mctsr, {"max_expand": 0}, "max_expand must be an integer >= 1, got 0"),
-        (
-            search.methods.mctsr,
-            {"rewriting": ""},
-            "rewriting must be a name or a .yaml file, got ''",
-        ),
-        (search.methods.ab_mcts_a, {"dist_type": "t"}, "dist_type must be one of gaussian, beta"),
-        (search.methods.ab_mcts_a, {"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
-    ],
-)
-def test_bad_options_are_refused(make, options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options)

@@ -18,8 +18,6 @@ import pytest
 import search_script as script
 
 import search
-from search.interface import check_count
-from search.strategy.fixed import check_flag
 
 DEPTH = script.DEPTH_CAPACITY
 
@@ -300,36 +298,3 @@ def test_with_a_verification_at_every_step_it_is_beam_search():
         script.assert_identical((asked, memory), expected)
         script.assert_identical(found.keep(state), beam.keep(state))
     assert [found.width(n) for n in (1, 9, 16)] == [beam.width(n) for n in (1, 9, 16)]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: check_flag("unique", 0), "unique must be true or false, got 0"),
-        (lambda: check_flag("unique", "no"), "unique must be true or false, got 'no'"),
-        (lambda: check_count("expansion", 1.5, 1), "expansion must be an integer >= 1, got 1.5"),
-        (lambda: check_count("expansion", True, 1), "expansion must be an integer >= 1, got True"),
-        (
-            lambda: search.methods.step_level_beam(n_generate_sample=0),
-            "n_generate_sample must be an int",
-        ),
-        (
-            lambda: search.methods.vg_search(granularity=0),
-            "granularity must be an integer >= 1, got 0",
-        ),
-        (lambda: search.methods.vg_search(expansion=0), "expansion must be an integer >= 1, got 0"),
-        (
-            lambda: search.methods.lookahead(lookahead=-1),
-            "lookahead must be an integer >= 0, got -1",
-        ),
-        (lambda: search.methods.lookahead(expansion=0), "expansion must be an integer >= 1, got 0"),
-        (lambda: search.methods.lookahead(vote="x"), "unknown answer rule 'x'"),
-    ],
-)
-def test_settings_that_make_no_sense(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_a_count_may_be_a_number_of_numpy():
-    check_count("expansion", np.int64(2), 1)

@@ -139,20 +139,3 @@ def test_one_candidate_is_greedy_decoding():
     asked, final = _asked(LOW, LOW, num_candidates=1)
     assert asked == [[1, 0]] * 3
     assert final.finished.valid.sum() == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"expected": 1.0}, r"expected must be in \(0, 1\), got 1.0"),
-        ({"min_value": float("nan")}, "min_value must be a path score >= 0, got nan"),
-        ({"max_budget": 0}, "max_budget must be an integer >= 1, got 0"),
-        ({"end_leaf_num": 0}, "end_leaf_num must be an integer >= 1, got 0"),
-        ({"limit": True}, "limit must be an integer >= 1, got True"),
-        ({"limit": 1639}, r"limit \* max_budget = 1639 \* 10 nodes, .* at most 16384: lower limit"),
-        ({"path_score": "x"}, "unknown aggregation 'x'"),
-    ],
-)
-def test_bad_settings_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        search.methods.litesearch(**options)
