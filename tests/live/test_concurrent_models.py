@@ -143,19 +143,6 @@ def test_an_error_in_a_thread_stops_the_run(part):
         run(search.methods.DEFAULTS["beam"], policy=Policy(), scorer=Scorer())
 
 
-def test_a_bad_score_fails_its_question_and_no_other():
-    def change(question, texts, value):
-        return float("nan") if question.id == "q4" and len(texts) == 2 else value
-
-    bad = ConcurrentScorer(change)
-    found = run(search.methods.DEFAULTS["beam"], policy=ConcurrentPolicy(5), scorer=bad)
-    usual = run(search.methods.DEFAULTS["beam"])
-    assert [r.status for r in found if r.question.id == "q4"] == ["failed"]
-    for result, expected in zip(found, usual, strict=True):
-        if result.question.id != "q4":
-            assert signature(result) == signature(expected)
-
-
 @pytest.mark.parametrize("name", ["best_of_n", "beam"])
 def test_engines_in_threads_give_what_they_give_in_one(name):
     """Whole answers and steps, with a policy and a PRM on engines."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from toy_bank import DEPTH, SETTINGS, toy_bank
 
 import search
-from search import bank
+from search import bank, simulation
 from search.bank import expansion
 
 CAPACITY = 16
@@ -46,10 +46,11 @@ def test_contract(number, prm):
     chex.assert_trees_all_equal(task.context, expected)
 
 
-def test_expander_is_one_object_per_capacity():
-    assert bank.expander(8) is bank.expander(8)
+@pytest.mark.parametrize("make", [bank.expander, simulation.simulator])
+def test_an_expand_function_is_one_object_per_capacity(make):
+    assert make(8) is make(8)
     with pytest.raises(ValueError, match="capacity must be an integer >= 1, got 0"):
-        bank.expander(0)
+        make(0)
 
 
 @pytest.mark.parametrize("setting", range(len(SETTINGS)))
@@ -266,37 +267,6 @@ def test_strides_are_primes_above_the_number_of_draws():
     for stride in expansion._STRIDES.tolist():
         assert stride > search.state.MAX_CANDIDATES
         assert all(stride % divisor for divisor in range(2, 257))
-
-
-def test_a_whole_search_runs(key):
-    tables = toy_bank()
-    strategy = search.beam(expansion=2)
-
-    @jax.jit
-    def run(tables, key):
-        def one(number, key):
-            task = bank.question(tables, number, 0)
-            state = search.init(
-                task.root,
-                strategy=strategy,
-                num_candidates=8,
-                max_depth=task.max_depth,
-                context=task.context,
-                capacity=8,
-                depth_capacity=DEPTH,
-            )
-            end, _ = search.rollout(
-                (), task.params, key, state, strategy=strategy, expand_fn=bank.expander(8)
-            )
-            return search.is_terminal(end), end.finished
-
-        count = tables.root.shape[0]
-        return jax.vmap(one)(jnp.arange(count, dtype=jnp.int32), jax.random.split(key, count))
-
-    ended, finished = run(tables, key)
-    assert bool(jnp.all(ended))
-    assert int(jnp.sum(finished.valid)) > 4
-    assert bool(jnp.all(tables.done[finished.embedding] | ~finished.valid))
 
 
 @pytest.mark.parametrize("name", ["sequential_best_of_n", "early_stopping_consistency"])

@@ -57,17 +57,6 @@ def test_the_identity_leaves_a_score_and_clips_only_the_ends():
     np.testing.assert_allclose(same, np.clip(scores, 1e-2, 1 - 1e-2), rtol=1e-4)
 
 
-def test_votes_count_texts_under_one_parent_only():
-    from search.calibration import sibling_counts
-
-    parent = jnp.asarray([0, 0, 0, 1, 1, 0], jnp.int32)
-    text = jnp.asarray([7, 7, 8, 7, 9, 7], jnp.int32)
-    valid = jnp.asarray([True, True, True, True, True, False])
-    same, siblings = sibling_counts(parent, text, valid)
-    assert same.tolist() == [2, 2, 1, 1, 1, 0]
-    assert siblings.tolist() == [3, 3, 3, 2, 2, 0]
-
-
 VALUES = (-0.5, 0.75, 0.5, 0.25, 0.125, 0.5)
 ROW = st.tuples(
     st.booleans(),  # valid

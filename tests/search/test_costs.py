@@ -133,17 +133,6 @@ def test_base_children_have_no_score_and_cost_no_prm_tokens(name):
     assert silent > SEARCHES
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_search_keeps_to_n_and_its_budget_and_counts_copies(name):
-    final, ticks, sizes, budgets = searches(name)
-    granted = ticks[1].num_samples.sum(axis=2)
-    steps = granted.reshape(SEARCHES, DEPTH, -1).sum(axis=2)
-    assert (steps <= np.array(sizes)[:, None]).all()
-    assert (granted.sum(axis=1) == final.spent).all()
-    assert (final.spent <= np.array(budgets)).all()
-    assert any(final.spent == np.array(budgets))
-
-
 def test_asking_for_the_greedy_child_costs_its_path_once():
     """By hand: three steps accepted unread, then the fourth step's greedy child is asked for."""
 

@@ -97,21 +97,6 @@ def test_neither_padding_nor_neighbours_change_a_search(name, cases):
         assert answer_of(name)(other) == answer_of(name)(final)
 
 
-@pytest.mark.parametrize("name", ["beam", "cats_three_rounds"])
-def test_a_frontier_smaller_than_the_pool_changes_nothing(name):
-    strategy, _ = script.STRATEGIES[name]
-    for seed in range(3):
-        case = Case(seed=seed, width=4)
-        final, records = run(name, case)
-        small = script.first_state(strategy, case, frontier_capacity=4)
-        params = script.params(case)
-        rollout = jax.jit(script.rollout_of(name))
-        other, other_records = jax.device_get(rollout(params, params, case.key, small))
-        for group in ("frontier", "finished"):
-            script.assert_same(paths_of(getattr(other, group)), paths_of(getattr(final, group)))
-        script.assert_same(transitions_of(other_records), transitions_of(records))
-
-
 def test_what_stands_in_padding_rows_does_not_matter():
     # A pool with holes, and the same pool with the rows of its holes in another order.
     strategy, _ = script.STRATEGIES["cats_one_round"]

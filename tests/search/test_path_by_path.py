@@ -1,7 +1,5 @@
 """Methods that decide how many whole paths to write: their rules against independent sources."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import search
-from search import simulation
 from search.strategy.path_by_path import leader_stays
 
 stays = jax.jit(leader_stays)
-PATIENT = search.methods.sequential_best_of_n(stop=2.0)  # a threshold that no score reaches
 
 
 @given(st.lists(st.integers(-1, 3), max_size=40))
@@ -28,61 +24,6 @@ def test_the_leader_stays_with_the_probability_of_scipys_beta_distribution(answe
     assert float(stays(jnp.asarray(padded), jnp.asarray(valid))) == pytest.approx(
         expected, abs=1e-5
     )
-
-
-@functools.cache
-def play(strategy, num_candidates):
-    """Final states of 64 searches of a simulated question."""
-    params = simulation.toy_params(num_steps=(4,), invalid=0.05, lucky=0.2, max_depth=5)
-    key = jax.random.key(3)
-    task = simulation.question(params, key, 0, 0)
-
-    def one(key):
-        state = search.init(
-            task.root, strategy=strategy, num_candidates=num_candidates, max_depth=5, capacity=16
-        )
-        expand_fn = simulation.simulator(16)
-        return search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand_fn)[
-            0
-        ]
-
-    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(key, 64)))
-
-
-def test_a_larger_confidence_asks_for_more_paths():
-    few, some, all_paths = (
-        play(search.methods.adaptive_consistency(confidence=confidence), 16).spent.mean()
-        for confidence in (0.7, 0.95, 0.999999)
-    )
-    assert few < 0.7 * some < 0.7 * all_paths
-    # Four equal answers are enough for .95: 1 - 2^-5 = .969, and three are not.
-    assert search.methods.adaptive_consistency().sampling == (search.Sampling(),)
-
-
-def test_adaptive_consistency_stops_after_four_equal_answers():
-    answers = jnp.asarray([2, 2, 2, 2, 0, 0], jnp.int32)
-    chances = [float(stays(answers, jnp.arange(6) < count)) for count in range(7)]
-    assert chances == pytest.approx([0.5, 0.75, 0.875, 0.9375, 0.96875, 0.890625, 0.7734375])
-
-
-def test_thresholds_that_never_hold_give_best_of_n_in_turn():
-    final = play(PATIENT, 8)
-    assert (final.memory.begun == 8).all()
-    stopped = play(search.methods.sequential_best_of_n(stop=0.0), 8)
-    answered = (stopped.finished.valid & (stopped.finished.answer >= 0)).any(axis=1)
-    assert (stopped.memory.begun[answered] < 8).any()
-    # A search stops at its first answer.
-    assert ((stopped.finished.answer >= 0).sum(axis=1) <= 1).all()
-
-
-def test_bad_paths_are_given_up_but_not_the_last():
-    patient = play(PATIENT, 8)
-    strict = play(search.methods.sequential_best_of_n(stop=2.0, abort=1.1), 8)
-    assert strict.spent.mean() < 0.5 * patient.spent.mean()
-    # With a threshold that no path reaches, all but the last are given up at their first step.
-    assert (strict.finished.valid.sum(axis=1) <= 1).all()
-    assert (strict.spent >= 8).all()
-    assert (strict.finished.valid.sum(axis=1) == 1).mean() > 0.5
 
 
 @pytest.mark.parametrize(("spent", "stays"), [(1, False), (2, True)])
@@ -199,15 +140,3 @@ def test_the_worse_half_is_dropped_when_memory_is_full(memory_tokens, ended, sta
     assert memory.ranked[: len(ended)].tolist() == ranked
     assert bool(memory.ranked[len(ended)]) == (memory_tokens == 40)
     assert not memory.ranked[len(ended) + 1 :].any()
-
-
-@pytest.mark.parametrize("options", [{"stop": -0.1}, {"abort": -1.0}, {"stop": float("nan")}])
-def test_thresholds_are_checked(options):
-    with pytest.raises(ValueError, match="must be a path score >= 0"):
-        search.methods.sequential_best_of_n(**options)
-
-
-@pytest.mark.parametrize("confidence", [0.5, 1.0, float("nan")])
-def test_confidence_is_checked(confidence):
-    with pytest.raises(ValueError, match=r"confidence must be in \(0\.5, 1\)"):
-        search.methods.adaptive_consistency(confidence=confidence)

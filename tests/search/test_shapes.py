@@ -107,18 +107,14 @@ def test_a_wrong_request_is_named(field, value, names):
         _plan(dataclasses.replace(STRATEGY, plan=plan))
 
 
-def test_a_plan_without_a_request_is_refused():
-    def plan(params, key, state):
-        return jnp.int32(1), state.memory
-
-    with pytest.raises(AssertionError, match=r"got \(\w+, tuple\): build the request"):
-        _plan(dataclasses.replace(STRATEGY, plan=plan))
-
-
-def test_numbers_of_samples_must_be_integers():
-    with pytest.raises(TypeError, match="num_samples must be integers, got float32"):
-        # Without the type checks that only tests have.
-        inspect.unwrap(search.request)(_state(), jnp.ones(SLOTS))
+@pytest.mark.parametrize(
+    ("planned", "got"), [(None, "NoneType"), ((jnp.int32(1), ()), r"\(\w+, tuple\)")]
+)
+def test_a_plan_without_a_request_is_refused(planned, got):
+    strategy = dataclasses.replace(STRATEGY, plan=lambda params, key, state: planned)
+    message = rf"plan must return \(Request, memory\), got {got}: build the request"
+    with pytest.raises(AssertionError, match=message):
+        _plan(strategy)
 
 
 def test_a_memory_that_changes_its_structure_is_refused():

@@ -302,17 +302,6 @@ def test_one_trace_serves_all_questions_and_requests(key):
         traced(model, key, request)
 
 
-def test_the_same_capacity_gives_the_same_function():
-    assert simulation.simulator(16) is simulation.simulator(16)
-    with pytest.raises(ValueError, match="capacity must be an integer >= 1, got 0"):
-        simulation.simulator(0)
-
-
-def test_shapes_can_be_evaluated_without_running(key):
-    shapes = jax.eval_shape(simulation.reset, rich_world(), key)
-    assert shapes.params.margin.shape == (4,)
-
-
 # Distributions; 512 questions x 32 children, tolerances of four standard errors or more
 
 

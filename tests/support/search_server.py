@@ -8,11 +8,10 @@ from typing import Any
 
 import httpx
 import openai
-from letters import LetterPolicy
+from letters import HashScorer, LetterPolicy
 
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.seeds import stable_seed
-from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.server.app import make_app
 from cats_jax.server.engine import Engine
 from cats_jax.server.metrics import ServerMetrics
@@ -70,23 +69,13 @@ class HeldPolicy(LetterPolicy):
         return super().generate(requests)
 
 
-class TextScorer:
+class TextScorer(HashScorer):
     """Scores a path by a hash of question and path, whatever the question's id."""
 
     name = "text"
-    num_parameters = 500
-    sparsity_total = 0.25
-    sparsity_last_layer = 0.5
 
-    def score(self, questions, paths) -> Scoring:
-        scores: list[float | None] = [
-            (stable_seed(question.text, *(step.text for step in path)) % 17) / 16
-            for question, path in zip(questions, paths, strict=True)
-        ]
-        return Scoring(scores, [TokenUsage(computed=3)] * len(paths), 0.0)
-
-    def keep_only(self, question, paths) -> None:
-        del question, paths
+    def __init__(self) -> None:
+        super().__init__(lambda question, texts, _: (stable_seed(question.text, *texts) % 17) / 16)
 
 
 @dataclasses.dataclass
