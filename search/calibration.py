@@ -24,6 +24,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .aggregations import last
+from .state import with_newest_scores
 from .types import Calibration, Paths
 
 MIN_SCORE = 1e-2
@@ -89,11 +91,8 @@ def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
         pool: children of one step, with raw newest scores.
     """
     same_text, num_siblings = sibling_counts(pool.parent, pool.text, pool.valid)
-    newest = (
-        jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :] == pool.depth[:, None] - 1
-    )
-    score = jnp.sum(jnp.where(newest, pool.step_scores, 0.0), axis=1)
-    score, is_scored, path_is_read = _scores_of_equal_texts(pool, score)
+    newest = last(pool.step_scores, pool.depth)
+    score, is_scored, path_is_read = _scores_of_equal_texts(pool, newest)
     probability = jnp.where(
         is_scored,
         calibrated_score(
@@ -105,10 +104,8 @@ def calibrate_children(pool: Paths, calibration: Calibration) -> Paths:
         ),
         unscored_probability(pool.log_prob, calibration),
     )
-    replaces = newest & pool.valid[:, None]
-    return pool.replace(
-        step_scores=jnp.where(replaces, probability[:, None], pool.step_scores),
-        unread=jnp.where(is_scored, 0, jnp.where(path_is_read, pool.num_tokens, pool.unread)),
+    return with_newest_scores(pool, pool.valid, probability).replace(
+        unread=jnp.where(is_scored, 0, jnp.where(path_is_read, pool.num_tokens, pool.unread))
     )
 
 

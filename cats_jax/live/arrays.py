@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from search.shapes import EXPANSION_DTYPES
 from search.vectors import VECTOR_SIZE
 
 from . import ticks
@@ -34,14 +35,9 @@ def blank_expansion(slots: int, capacity: int, vectors: bool) -> dict[str, Any]:
     """The fields of an expansion `[slots, capacity]` without a candidate, with vectors or not."""
     shape = (slots, capacity)
     return {
-        "valid": np.zeros(shape, bool),
-        "parent": np.zeros(shape, np.int32),
-        "score": np.zeros(shape, np.float32),
-        "done": np.zeros(shape, bool),
+        **{name: np.zeros(shape, dtype) for name, dtype in EXPANSION_DTYPES.items()},
         "answer": np.full(shape, -1, np.int32),
         "text": np.full(shape, -1, np.int32),
-        "log_prob": np.zeros(shape, np.float32),
-        "num_tokens": np.zeros(shape, np.int32),
         "certainty": np.zeros(shape, np.float32),
         "vector": np.zeros((*shape, VECTOR_SIZE), np.float32) if vectors else None,
         "embedding": np.zeros(shape, np.int32),

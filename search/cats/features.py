@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..aggregations import AGGREGATIONS, Aggregation, path_keys, path_scores
+from ..aggregations import AGGREGATIONS, Aggregation, last, path_keys, path_scores
 from ..ranking import reduce_rows, segment_ranks
 from ..types import Calibration, Paths, SearchState
 
@@ -281,9 +281,7 @@ def _text_features(pool: Paths, children: _Children) -> dict[str, Float[Array, "
 def _best_step(pool: Paths, children: _Children) -> Float[Array, " S"]:
     """Score of the newest step of each node's best child; 0 without a child."""
     slots = children.num.shape[0]
-    steps = jnp.arange(pool.step_scores.shape[1], dtype=jnp.int32)[None, :]
-    newest = steps == pool.depth[:, None] - 1
-    score = lax.optimization_barrier(jnp.sum(jnp.where(newest, pool.step_scores, 0.0), axis=1))
+    score = lax.optimization_barrier(last(pool.step_scores, pool.depth))
     best = jnp.where(children.valid & (children.ranks == 0), children.parent, slots)
     return jnp.zeros((slots,), jnp.float32).at[best].set(score, mode="drop")
 
