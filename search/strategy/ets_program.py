@@ -150,7 +150,8 @@ def kept_leaves(
     if program.lambdas > 0:
         assert vectors is not None
         clusters = cluster(vectors, leaves, program.cluster_distance)
-    return solve(program, numbers, ancestors, clusters, leaves)
+    end = solve(program, numbers, ancestors, clusters, leaves)
+    return end.best, end.newest >= 0
 
 
 def cluster(
@@ -194,26 +195,14 @@ def solve(
     ancestors: Int[Array, "N T"],
     clusters: Int[Array, " N"],
     leaves: Bool[Array, " N"],
-) -> tuple[Bool[Array, " N"], Bool[Array, ""]]:
-    """The leaves that are kept, and whether the visits ran out.
+) -> _Visit:
+    """The end of the branch and bound.
 
     Args:
         program: constants, with lambdac > 0.
         numbers, ancestors, leaves: as in `kept_leaves`.
         clusters: a row that names each leaf's cluster; not read at lambdas 0.
     """
-    end = _last_visit(program, numbers, ancestors, clusters, leaves)
-    return end.best, end.newest >= 0
-
-
-def _last_visit(
-    program: Program,
-    numbers: Int[Array, " N"],
-    ancestors: Int[Array, "N T"],
-    clusters: Int[Array, " N"],
-    leaves: Bool[Array, " N"],
-) -> _Visit:
-    """The end of the branch and bound; arguments as in `solve`."""
     terms = _terms(program, numbers, ancestors, clusters, leaves)
     rows = _rows(leaves)
     alone = terms.own - terms.cost * _float(terms.tree.above.sum(axis=1)) + terms.gain

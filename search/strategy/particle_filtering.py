@@ -84,7 +84,17 @@ def particle_filtering(
     Raises:
         ValueError: an argument is out of range or unknown.
     """
-    _check(weight_temperature, weight_source, tempering, ess_threshold, early_phase)
+    if not weight_temperature > 0:
+        raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
+    for name, value, known in (
+        ("weight_source", weight_source, WEIGHT_SOURCES),
+        ("tempering", tempering, TEMPERINGS),
+    ):
+        if value not in known:
+            raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
+    for name, share in (("ess_threshold", ess_threshold), ("early_phase", early_phase)):
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"{name} must be in (0, 1], got {share}")
     is_confident = weight_source == "confidence"
     aggregated, resample = aggregation(path_score), scheme(resampling)
     is_drawn = vote == SAMPLED
@@ -117,26 +127,6 @@ def particle_filtering(
         answer=_answer_of(vote, is_confident, log_weights),
         init_memory=functools.partial(_nothing_drawn, noisy=is_drawn),
     )
-
-
-def _check(
-    weight_temperature: float,
-    weight_source: str,
-    tempering: str,
-    ess_threshold: float,
-    early_phase: float,
-) -> None:
-    if not weight_temperature > 0:
-        raise ValueError(f"weight_temperature must be > 0, got {weight_temperature}")
-    for name, value, known in (
-        ("weight_source", weight_source, WEIGHT_SOURCES),
-        ("tempering", tempering, TEMPERINGS),
-    ):
-        if value not in known:
-            raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
-    for name, share in (("ess_threshold", ess_threshold), ("early_phase", early_phase)):
-        if not 0.0 < share <= 1.0:
-            raise ValueError(f"{name} must be in (0, 1], got {share}")
 
 
 def _answer_of(

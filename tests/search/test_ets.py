@@ -139,7 +139,7 @@ def test_leaves_whose_clusters_cross_the_tree_are_an_optimum():
         names = np.array([clusters.index(each) for each in clusters], np.int32)
         options = float(draw.choice([0.8, 1.5])), 1.2
         arguments = numbers, np.array(lines, np.int32), names, np.ones(len(lines), bool)
-        kept = np.flatnonzero(solve(Program(*options, 0.05), *arguments)[0]).tolist()
+        kept = np.flatnonzero(solve(Program(*options, 0.05), *arguments).best).tolist()
         named = [list(enumerate(line)) for line in lines]
         assert_optimal(kept, numbers.tolist(), named, clusters, *options)
 
@@ -182,7 +182,7 @@ def highs_objective(numbers, lines, clusters, lambdac, lambdas):
 def test_many_leaves_need_few_visits():
     """The objective is that of HiGHS. Payments that stay as they are need all visits."""
     draw, visits = np.random.default_rng(5), []
-    solve = jax.jit(ets_program._last_visit, static_argnums=0)
+    solve = jax.jit(ets_program.solve, static_argnums=0)
     for _ in range(6):
         lines, slots = [()], 1
         for width in (4, 12, 40):
