@@ -320,9 +320,9 @@ def request(
 
 
 def same_for_all(
-    num_samples: Callable[[SearchState], Int[Array, ""]], sampling: Sampling
+    num_samples: Callable[[SearchState], Int[Array, "*N"]], sampling: Sampling
 ) -> Callable[..., tuple[Request, Any]]:
-    """A `plan` that requests `num_samples(state)` children of every node, whatever their scores."""
+    """A `plan` that requests `num_samples(state)` children, a number for each node or for all."""
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
         return request(state, num_samples(state), sampling), state.memory

@@ -25,20 +25,17 @@ nor this strategy does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, path_keys
 from ..answers import answer_by_weight
 from ..certainty import Certainty
-from ..interface import Sampling, Strategy, check_count, request
+from ..interface import Sampling, Strategy, check_count, same_for_all
 from ..ranking import prune
 from ..state import count, growing, join, pack, question_of
-from ..types import Paths, Request, SearchState
+from ..types import Paths, SearchState
 from .certainty_votes import quantile
 from .types import Warmup
 
@@ -67,19 +64,41 @@ def deepconf_online(
         raise ValueError(f"confidence_percentile must be in [0, 100), got {confidence_percentile}")
     share = 1.0 - confidence_percentile / 100.0
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Warmup]:
+    def num_children(state: SearchState) -> Int[Array, " N"]:
         first = jnp.minimum(warmup_traces, state.num_candidates)
         begins = jnp.where(state.memory.is_over, state.num_candidates - first, first)
-        wanted = jnp.where(state.frontier.depth == 0, begins, 1)
-        return request(state, wanted, sampling), state.memory
+        return jnp.where(state.frontier.depth == 0, begins, 1)
 
     def keep_finished(state: SearchState) -> Paths:
         return _weighed(state.finished, _bar_of(state, share)[0])
 
+    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Warmup]:
+        memory, pool, taken = state.memory, state.pool, count(state.finished)
+        bar, over = _bar_of(state, share)
+        length = memory.length[pool.parent] + pool.num_tokens
+        stopped = memory.is_over & (length >= window_size) & (pool.certainty < bar)
+        grows, ends = growing(state) & ~stopped, pool.valid & pool.done & ~stopped
+        ended = taken + jnp.sum(ends, dtype=jnp.int32)
+        # A root without a budget would count as a path that ended.
+        begins = (
+            (over & ~memory.is_over & (ended > 0))
+            & (state.num_candidates > warmup_traces)
+            & (ended < state.width)
+            & (state.spent < state.budget)
+        )
+        paths = join(memory.root, _weighed(pool, bar))
+        marked = jnp.concatenate([begins[None], grows | ends])
+        # A recipe may set fewer places than N.
+        marked = prune(path_keys(paths, AGGREGATIONS["min"]), marked, state.width - taken)
+        source, is_grown = pack(marked & ~paths.done, state.frontier.valid.shape[0])
+        lengths = jnp.concatenate([jnp.zeros((1,), jnp.int32), length])[source]
+        lengths = jnp.where(is_grown, lengths, 0)
+        return paths, marked, memory.replace(bar=bar, is_over=over, length=lengths)
+
     return Strategy(
         name="deepconf_online",
-        plan=plan,
-        keep=_make_keep(warmup_traces, window_size, share),
+        plan=same_for_all(num_children, sampling),
+        keep=keep,
         keep_finished=keep_finished,
         answer=answer_by_weight,
         init_memory=_no_warmup,
@@ -112,35 +131,6 @@ def _bar_of(state: SearchState, share: float) -> tuple[Float[Array, ""], Bool[Ar
     here = jnp.concatenate([finished.valid, pool.valid & pool.done])
     is_new = over & ~memory.is_over & jnp.any(here)
     return jnp.where(is_new, quantile(confidences, here, share), memory.bar), over
-
-
-def _make_keep(
-    warmup_traces: int, window_size: int, share: float
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], Warmup]]:
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], Warmup]:
-        memory, pool, taken = state.memory, state.pool, count(state.finished)
-        bar, over = _bar_of(state, share)
-        length = memory.length[pool.parent] + pool.num_tokens
-        stopped = memory.is_over & (length >= window_size) & (pool.certainty < bar)
-        grows, ends = growing(state) & ~stopped, pool.valid & pool.done & ~stopped
-        ended = taken + jnp.sum(ends, dtype=jnp.int32)
-        # A root without a budget would count as a path that ended.
-        begins = (
-            (over & ~memory.is_over & (ended > 0))
-            & (state.num_candidates > warmup_traces)
-            & (ended < state.width)
-            & (state.spent < state.budget)
-        )
-        paths = join(memory.root, _weighed(pool, bar))
-        marked = jnp.concatenate([begins[None], grows | ends])
-        # A recipe may set fewer places than N.
-        marked = prune(path_keys(paths, AGGREGATIONS["min"]), marked, state.width - taken)
-        source, is_grown = pack(marked & ~paths.done, state.frontier.valid.shape[0])
-        lengths = jnp.concatenate([jnp.zeros((1,), jnp.int32), length])[source]
-        lengths = jnp.where(is_grown, lengths, 0)
-        return paths, marked, memory.replace(bar=bar, is_over=over, length=lengths)
-
-    return keep
 
 
 def _weighed(paths: Paths, bar: Float[Array, ""]) -> Paths:

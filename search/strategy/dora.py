@@ -19,17 +19,15 @@ The authors' code, unlike the paper and this module, first drops each path with 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, same_for_all
 from ..state import count
-from ..types import Request, SearchState
+from ..types import SearchState
 from ..vectors import cosines
 
 _ROUNDING = 1e-4
@@ -65,19 +63,18 @@ def dora(
             raise ValueError(f"{name} must be > 0, got {value}")
     aggregated = aggregation(path_score)
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+    def num_children(state: SearchState) -> Int[Array, " N"]:
         frontier = state.frontier
         shares = directed(
             path_scores(frontier, aggregated) / rebase_temperature,
             cosines(frontier.vector) / balance_alpha,
             frontier.valid,
         )
-        places = state.width - count(state.finished)
-        return request(state, rounded(shares, places), sampling), state.memory
+        return rounded(shares, state.width - count(state.finished))
 
     return Strategy(
         name="dora",
-        plan=plan,
+        plan=same_for_all(num_children, sampling),
         sampling=(sampling,),
         aggregation=aggregated,
         answer=answer_rule(vote),

@@ -13,16 +13,14 @@ as in the paper; the code samples all paths beforehand.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from ..answers import answer_by_weight
-from ..interface import Sampling, Strategy, check_count, request
+from ..interface import Sampling, Strategy, check_count, same_for_all
 from ..state import count, growing, join, question_of
-from ..types import Paths, Request, SearchState
+from ..types import Paths, SearchState
 from .types import WindowCount
 
 
@@ -38,9 +36,8 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
     """
     check_count("window", window, 1)
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, WindowCount]:
-        at_root = state.frontier.depth == 0
-        return request(state, jnp.where(at_root, _size(state, window), 1), sampling), state.memory
+    def num_children(state: SearchState) -> Int[Array, " N"]:
+        return jnp.where(state.frontier.depth == 0, _size(state, window), 1)
 
     def keep_finished(state: SearchState) -> Paths:
         # Earlier windows have no vote once a window agrees.
@@ -70,7 +67,7 @@ def early_stopping_consistency(*, window: int = 5, sampling: Sampling = Sampling
 
     return Strategy(
         name="early_stopping_consistency",
-        plan=plan,
+        plan=same_for_all(num_children, sampling),
         keep=keep,
         keep_finished=keep_finished,
         answer=answer_by_weight,

@@ -21,7 +21,6 @@ The simulated paths that finish give the answer. Only the first step of a simula
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -77,7 +76,7 @@ def global_mcts(
         plan=plan,
         sampling=(sampling,),
         aggregation=_LAST,
-        keep=_make_keep(branching, exploration),
+        keep=functools.partial(_keep, branching=branching, exploration=exploration),
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, max_nodes=max_nodes),
         # Every step samples at least one candidate.
@@ -88,39 +87,36 @@ def global_mcts(
     )
 
 
-def _make_keep(
-    branching: int, exploration: float
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], SimulatedTree]]:
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], SimulatedTree]:
-        pool = state.pool
-        goes_on = growing(state)
-        ends = pool.valid & pool.done
-        tree, node = _observe(state, goes_on)
-        nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
-        places = state.width - count(state.finished) - jnp.sum(ends, dtype=jnp.int32)
-        best = choose(tree, exploration)
-        grows = (
-            ~jnp.any(goes_on)
-            & tree.is_leaf[best]
-            & (count(tree.paths) + jnp.minimum(branching, places) <= nodes.size)
-            # Without a free place, budget or step, a chosen leaf would count as a path that ended.
-            & (places > 0)
-            & (state.spent < state.budget)
-            & (state.step + 1 < state.max_steps)
-        )
-        chosen = grows & (nodes == best)
-        row_of_slot, is_slot = pack(goes_on, tree.node_of_slot.shape[0])
-        simulated = jnp.where(is_slot, node[row_of_slot], 0)
-        tree = tree.replace(
-            is_leaf=tree.is_leaf & ~chosen,
-            # The chosen leaf has slot 0.
-            node_of_slot=jnp.where(grows, jnp.zeros_like(simulated).at[0].set(best), simulated),
-            simulates=jnp.any(goes_on),
-        )
-        rows = join(tree.paths, pool)
-        return rows, jnp.concatenate([chosen, ends | goes_on]), tree
-
-    return keep
+def _keep(
+    state: SearchState, *, branching: int, exploration: float
+) -> tuple[Paths, Bool[Array, " R"], SimulatedTree]:
+    pool = state.pool
+    goes_on = growing(state)
+    ends = pool.valid & pool.done
+    tree, node = _observe(state, goes_on)
+    nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
+    places = state.width - count(state.finished) - jnp.sum(ends, dtype=jnp.int32)
+    best = choose(tree, exploration)
+    grows = (
+        ~jnp.any(goes_on)
+        & tree.is_leaf[best]
+        & (count(tree.paths) + jnp.minimum(branching, places) <= nodes.size)
+        # Without a free place, budget or step, a chosen leaf would count as a path that ended.
+        & (places > 0)
+        & (state.spent < state.budget)
+        & (state.step + 1 < state.max_steps)
+    )
+    chosen = grows & (nodes == best)
+    row_of_slot, is_slot = pack(goes_on, tree.node_of_slot.shape[0])
+    simulated = jnp.where(is_slot, node[row_of_slot], 0)
+    tree = tree.replace(
+        is_leaf=tree.is_leaf & ~chosen,
+        # The chosen leaf has slot 0.
+        node_of_slot=jnp.where(grows, jnp.zeros_like(simulated).at[0].set(best), simulated),
+        simulates=jnp.any(goes_on),
+    )
+    rows = join(tree.paths, pool)
+    return rows, jnp.concatenate([chosen, ends | goes_on]), tree
 
 
 def choose(tree: SimulatedTree, exploration: float) -> Int[Array, ""]:

@@ -26,7 +26,6 @@ Differences from the authors' code:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -106,7 +105,13 @@ def litesearch(
         num_phases=2,
         sampling=tuple(dict.fromkeys((greedy, sampling))),
         aggregation=aggregated,
-        keep=_make_keep(aggregated, min_value, end_leaf_num, limit),
+        keep=functools.partial(
+            _keep,
+            path_score=aggregated,
+            min_value=min_value,
+            end_leaf_num=end_leaf_num,
+            limit=limit,
+        ),
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, max_nodes=1 + limit * max_budget),
         num_steps=functools.partial(_num_steps, limit=limit),
@@ -166,39 +171,36 @@ def _plant(state: SearchState, max_nodes: int) -> OpenNodes:
     )
 
 
-def _make_keep(
-    path_score: Aggregation, min_value: float, end_leaf_num: int, limit: int
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], OpenNodes]]:
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], OpenNodes]:
-        pool = state.pool
-        lives = growing(state) | (pool.valid & pool.done)
-        places = state.width - count(state.finished)
-        ends = prune(path_keys(pool, path_score), lives & pool.done, places)
-        tree, goes_on = _add_children(state.memory, pool, lives, path_scores(pool, path_score))
+def _keep(
+    state: SearchState, *, path_score: Aggregation, min_value: float, end_leaf_num: int, limit: int
+) -> tuple[Paths, Bool[Array, " R"], OpenNodes]:
+    pool = state.pool
+    lives = growing(state) | (pool.valid & pool.done)
+    places = state.width - count(state.finished)
+    ends = prune(path_keys(pool, path_score), lives & pool.done, places)
+    tree, goes_on = _add_children(state.memory, pool, lives, path_scores(pool, path_score))
 
-        values = path_scores(tree.paths, path_score)
-        is_leaf = tree.paths.valid & tree.paths.done
-        best_leaf = jnp.max(values, initial=0.0, where=is_leaf)
-        best = jnp.argmax(jnp.where(tree.is_open | is_leaf, values, -jnp.inf))
-        grows = (
-            ~jnp.any(goes_on)
-            & tree.is_open[best]
-            & ((best == 0) | (values[best] >= _HOPELESS))
-            & (best_leaf <= jnp.maximum(min_value, tree.greedy_value - _SLACK))
-            & (jnp.sum(is_leaf, dtype=jnp.int32) < end_leaf_num)
-            & (tree.num_grown < limit)
-            # Without a free place or budget, a chosen node would count as a path that ended.
-            & (places > jnp.sum(ends, dtype=jnp.int32))
-            & (state.spent < state.budget)
-        )
-        chosen = grows & (jnp.arange(values.shape[0], dtype=jnp.int32) == best)
-        tree = tree.replace(
-            is_open=tree.is_open & ~chosen, num_grown=tree.num_grown + grows.astype(jnp.int32)
-        )
-        rows = join(tree.paths, pool)
-        return rows, jnp.concatenate([chosen, ends | goes_on]), tree
-
-    return keep
+    values = path_scores(tree.paths, path_score)
+    is_leaf = tree.paths.valid & tree.paths.done
+    best_leaf = jnp.max(values, initial=0.0, where=is_leaf)
+    best = jnp.argmax(jnp.where(tree.is_open | is_leaf, values, -jnp.inf))
+    grows = (
+        ~jnp.any(goes_on)
+        & tree.is_open[best]
+        & ((best == 0) | (values[best] >= _HOPELESS))
+        & (best_leaf <= jnp.maximum(min_value, tree.greedy_value - _SLACK))
+        & (jnp.sum(is_leaf, dtype=jnp.int32) < end_leaf_num)
+        & (tree.num_grown < limit)
+        # Without a free place or budget, a chosen node would count as a path that ended.
+        & (places > jnp.sum(ends, dtype=jnp.int32))
+        & (state.spent < state.budget)
+    )
+    chosen = grows & (jnp.arange(values.shape[0], dtype=jnp.int32) == best)
+    tree = tree.replace(
+        is_open=tree.is_open & ~chosen, num_grown=tree.num_grown + grows.astype(jnp.int32)
+    )
+    rows = join(tree.paths, pool)
+    return rows, jnp.concatenate([chosen, ends | goes_on]), tree
 
 
 def _add_children(

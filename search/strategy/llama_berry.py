@@ -29,7 +29,6 @@ The publication leaves these points open, or they differ:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -91,25 +90,6 @@ def llama_berry(
         prompt=comparison, rule="borda", temperature=judge_temperature, judge=judge, scores=True
     )
 
-    return Strategy(
-        name="llama_berry",
-        plan=ask_one(sampling),
-        sampling=(sampling,),
-        aggregation=_LAST,
-        keep=_make_keep(exploration, max_child, alpha, gamma),
-        answer=answer_best,
-        init_memory=_init_memory,
-        num_steps=lambda num_candidates, max_depth: num_candidates,
-        uses_scores=judge == "prm",
-        needs_step_scores=False,
-        rewriting=rewriting,
-        comparison=compared,
-    )
-
-
-def _make_keep(
-    exploration: float, max_child: int, alpha: float, gamma: float
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], RankedAnswers]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], RankedAnswers]:
         memory: RankedAnswers = state.memory
         paths, is_new = grow(memory.paths, state.pool, memory.node_of_slot)
@@ -122,7 +102,20 @@ def _make_keep(
         memory = memory.replace(paths=paths, quality=quality, visits=visits)
         return rewrite_next(state, memory, best)
 
-    return keep
+    return Strategy(
+        name="llama_berry",
+        plan=ask_one(sampling),
+        sampling=(sampling,),
+        aggregation=_LAST,
+        keep=keep,
+        answer=answer_best,
+        init_memory=_init_memory,
+        num_steps=lambda num_candidates, max_depth: num_candidates,
+        uses_scores=judge == "prm",
+        needs_step_scores=False,
+        rewriting=rewriting,
+        comparison=compared,
+    )
 
 
 def backpropagated(

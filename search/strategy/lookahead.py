@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..aggregations import Aggregation, aggregation, last, path_keys
+from ..aggregations import aggregation, last, path_keys
 from ..answers import answer_rule
 from ..interface import Sampling, Strategy, check_count, request, share_of_candidates
 from ..ranking import prune
@@ -79,26 +78,6 @@ def lookahead(
         rolls = request(state, 1, greedy, scored=(left == 1) | at_end, score_ends=True)
         return select(left > 0, rolls, request(state, each, sampling)), state.memory
 
-    return Strategy(
-        name="lookahead",
-        plan=plan,
-        width=sampled,
-        sampling=tuple(dict.fromkeys((sampling, greedy))),
-        aggregation=aggregated,
-        keep=_make_keep(lookahead, share, sampled, aggregated),
-        answer=answer_rule(vote),
-        init_memory=_nothing_waits,
-        num_steps=lambda num_candidates, max_depth: max_depth * (lookahead + 1),
-        weights_paths=path_score != "last",
-    )
-
-
-def _make_keep(
-    lookahead: int,
-    beam_width: Callable[[Any], Any],
-    sampled: Callable[[Any], Any],
-    aggregated: Aggregation,
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " N"], Waiting]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Waiting]:
         pool, memory = state.pool, state.memory
         total = sampled(state.num_candidates)
@@ -113,7 +92,7 @@ def _make_keep(
         free = state.width - count(state.finished)
         rolls = prune(path_keys(pool, aggregated), pool.valid & ~at_end & (next_left > 0), free)
         decides = ~jnp.any(rolls) | (state.spent >= state.budget)
-        places = jnp.minimum(beam_width(total), state.width)
+        places = jnp.minimum(share(total), state.width)
         places -= count(state.finished)
         best = prune(path_keys(candidates, aggregated), candidates.valid, places)
         slot_row, is_slot = pack(rolls, memory.row_of_slot.shape[0])
@@ -122,7 +101,18 @@ def _make_keep(
         marked = jnp.where(decides, best, rolls)
         return select(decides, candidates, pool), marked, select(decides, nothing, goes_on)
 
-    return keep
+    return Strategy(
+        name="lookahead",
+        plan=plan,
+        width=sampled,
+        sampling=tuple(dict.fromkeys((sampling, greedy))),
+        aggregation=aggregated,
+        keep=keep,
+        answer=answer_rule(vote),
+        init_memory=_nothing_waits,
+        num_steps=lambda num_candidates, max_depth: max_depth * (lookahead + 1),
+        weights_paths=path_score != "last",
+    )
 
 
 def _rescored(

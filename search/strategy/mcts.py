@@ -12,7 +12,6 @@ the budget can complete, at least one and at most K.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -65,7 +64,9 @@ def mcts(
         sampling=(sampling,),
         width=share_of_candidates(branching),
         aggregation=aggregated,
-        keep=_make_keep(aggregated, branching, exploration),
+        keep=functools.partial(
+            _keep, path_score=aggregated, branching=branching, exploration=exploration
+        ),
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, branching=branching, max_nodes=max_nodes),
         num_steps=functools.partial(_num_steps, branching=branching),
@@ -104,59 +105,56 @@ def _plant(state: SearchState, branching: int, max_nodes: int) -> MctsTree:
     )
 
 
-def _make_keep(
-    path_score: Aggregation, branching: int, exploration: float
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " R"], MctsTree]]:
-    def keep(state: SearchState) -> tuple[Paths, Bool[Array, " R"], MctsTree]:
-        tree: MctsTree = state.memory
-        nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
-        grown = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
-        paths = compact(grown, grown.valid & ~tree.completes, tree.paths)
-        is_new = paths.valid & (nodes >= count(tree.paths))
-        tree = back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
-        visits, value_sum = tree.visits, tree.value_sum
+def _keep(
+    state: SearchState, *, path_score: Aggregation, branching: int, exploration: float
+) -> tuple[Paths, Bool[Array, " R"], MctsTree]:
+    tree: MctsTree = state.memory
+    nodes = jnp.arange(tree.visits.shape[0], dtype=jnp.int32)
+    grown = state.pool.replace(parent=tree.node_of_slot[state.pool.parent])
+    paths = compact(grown, grown.valid & ~tree.completes, tree.paths)
+    is_new = paths.valid & (nodes >= count(tree.paths))
+    tree = back_up(tree.replace(paths=paths), is_new, path_scores(paths, path_score))
+    visits, value_sum = tree.visits, tree.value_sum
 
-        # Children of paths that are being completed are kept beside the tree.
-        rows = join(paths, state.pool)
-        is_child = jnp.concatenate([is_new, state.pool.valid & tree.completes])
-        # Finished children take places first; leaves get the rest.
-        places = state.width - count(state.finished)
-        ends = prune(path_keys(rows, path_score), is_child & rows.done, places)
-        places = places - jnp.sum(ends, dtype=jnp.int32)
-        # An unfinished path of largest depth may not grow.
-        may_grow = is_child & ~rows.done & (rows.depth < state.max_depth)
-        is_open, goes_on = jnp.split(may_grow, [nodes.size])
-        is_leaf = tree.is_leaf | is_open
-        each = _branching(state, branching)
-        num_leaves = jnp.minimum(places, jnp.sum(is_leaf, dtype=jnp.int32))
-        num_grown = jnp.minimum(num_leaves, state.num_candidates // each)
-        cost, reserve = num_grown * each, places * (state.max_depth - 1)
-        completes = (
-            tree.completes
-            | (state.budget - state.spent < cost + reserve)
-            | (state.max_steps - state.step - 1 < state.max_depth)
-            | (count(paths) + cost > nodes.size)
-        )
+    # Children of paths that are being completed are kept beside the tree.
+    rows = join(paths, state.pool)
+    is_child = jnp.concatenate([is_new, state.pool.valid & tree.completes])
+    # Finished children take places first; leaves get the rest.
+    places = state.width - count(state.finished)
+    ends = prune(path_keys(rows, path_score), is_child & rows.done, places)
+    places = places - jnp.sum(ends, dtype=jnp.int32)
+    # An unfinished path of largest depth may not grow.
+    may_grow = is_child & ~rows.done & (rows.depth < state.max_depth)
+    is_open, goes_on = jnp.split(may_grow, [nodes.size])
+    is_leaf = tree.is_leaf | is_open
+    each = _branching(state, branching)
+    num_leaves = jnp.minimum(places, jnp.sum(is_leaf, dtype=jnp.int32))
+    num_grown = jnp.minimum(num_leaves, state.num_candidates // each)
+    cost, reserve = num_grown * each, places * (state.max_depth - 1)
+    completes = (
+        tree.completes
+        | (state.budget - state.spent < cost + reserve)
+        | (state.max_steps - state.step - 1 < state.max_depth)
+        | (count(paths) + cost > nodes.size)
+    )
 
-        def descend_once(_: Any, carry: tuple[MctsTree, jax.Array]) -> tuple[MctsTree, jax.Array]:
-            tree, reached = carry
-            at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
-            # A virtual visit: the next descent takes another leaf.
-            tree = tree.replace(is_leaf=tree.is_leaf & ~at)
-            return back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
+    def descend_once(_: Any, carry: tuple[MctsTree, jax.Array]) -> tuple[MctsTree, jax.Array]:
+        tree, reached = carry
+        at = nodes == _descend(tree, jnp.where(completes, 0.0, exploration))
+        # A virtual visit: the next descent takes another leaf.
+        tree = tree.replace(is_leaf=tree.is_leaf & ~at)
+        return back_up(tree, at, jnp.zeros(nodes.shape, jnp.float32)), reached | at
 
-        # Paths that are being completed share the places among themselves.
-        descents = jnp.where(completes, jnp.where(jnp.any(goes_on), 0, num_leaves), num_grown)
-        start = tree.replace(is_leaf=is_leaf), jnp.zeros(nodes.shape, bool)
-        tree, reached = lax.fori_loop(0, descents, descend_once, start)
-        node_of_slot, _ = pack(reached, tree.node_of_slot.shape[0])
-        # The virtual visits are undone.
-        tree = tree.replace(
-            visits=visits, value_sum=value_sum, node_of_slot=node_of_slot, completes=completes
-        )
-        return rows, ends | jnp.concatenate([reached, goes_on]), tree
-
-    return keep
+    # Paths that are being completed share the places among themselves.
+    descents = jnp.where(completes, jnp.where(jnp.any(goes_on), 0, num_leaves), num_grown)
+    start = tree.replace(is_leaf=is_leaf), jnp.zeros(nodes.shape, bool)
+    tree, reached = lax.fori_loop(0, descents, descend_once, start)
+    node_of_slot, _ = pack(reached, tree.node_of_slot.shape[0])
+    # The virtual visits are undone.
+    tree = tree.replace(
+        visits=visits, value_sum=value_sum, node_of_slot=node_of_slot, completes=completes
+    )
+    return rows, ends | jnp.concatenate([reached, goes_on]), tree
 
 
 def _descend(tree: MctsTree, exploration: Any) -> Int[Array, ""]:

@@ -156,32 +156,6 @@ def path_by_path(
         asked = select(is_first, request(state, samples, first), request(state, samples, others))
         return asked, state.memory
 
-    return Strategy(
-        name=name,
-        plan=plan,
-        aggregation=aggregated,
-        keep=_make_keep(stops, abort, aggregated),
-        answer=answer,
-        init_memory=_first_path,
-        # The last step may be the one in which the search stops.
-        num_steps=lambda num_candidates, max_depth: (
-            num_candidates * max_depth + int(decides is not None)
-        ),
-        # Each earlier path took at most one child of a node.
-        earlier_draws=lambda state: state.memory.begun - 1,
-        sampling=tuple(dict.fromkeys(samplings)),
-        uses_scores=uses_scores,
-        needs_step_scores=needs_step_scores,
-    )
-
-
-def _first_path(state: SearchState) -> PathCount:
-    return PathCount(root=question_of(state), begun=jnp.int32(1))
-
-
-def _make_keep(
-    stops: Callable[[Paths], Bool[Array, ""]] | None, abort: float, aggregated: Aggregation
-) -> Callable[[SearchState], tuple[Paths, Bool[Array, " M"], PathCount]]:
     def keep(state: SearchState) -> tuple[Paths, Bool[Array, " M"], PathCount]:
         pool, memory = state.pool, state.memory
         is_last = (memory.begun >= state.num_candidates) | (state.spent >= state.budget)
@@ -199,4 +173,24 @@ def _make_keep(
         marked = jnp.concatenate([begins[None], grows | ends])
         return join(memory.root, pool), marked, memory.replace(begun=memory.begun + change)
 
-    return keep
+    return Strategy(
+        name=name,
+        plan=plan,
+        aggregation=aggregated,
+        keep=keep,
+        answer=answer,
+        init_memory=_first_path,
+        # The last step may be the one in which the search stops.
+        num_steps=lambda num_candidates, max_depth: (
+            num_candidates * max_depth + int(decides is not None)
+        ),
+        # Each earlier path took at most one child of a node.
+        earlier_draws=lambda state: state.memory.begun - 1,
+        sampling=tuple(dict.fromkeys(samplings)),
+        uses_scores=uses_scores,
+        needs_step_scores=needs_step_scores,
+    )
+
+
+def _first_path(state: SearchState) -> PathCount:
+    return PathCount(root=question_of(state), begun=jnp.int32(1))

@@ -13,7 +13,6 @@ there; here its last step runs to the end of the answer.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +21,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import aggregation, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, same_for_all
 from ..ranking import segment_ranks
 from ..state import count
-from ..types import Request, SearchState
+from ..types import SearchState
 
 _EXACT = 1.0 - 1e-5
 """A share that float32 has rounded up by less than this gets no extra place."""
@@ -53,15 +52,15 @@ def rebase(
         raise ValueError(f"balance must be > 0, got {balance}")
     aggregated = aggregation(path_score)
 
-    def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, Any]:
+    def num_children(state: SearchState) -> Int[Array, " N"]:
         frontier = state.frontier
         places = state.width - count(state.finished)
         scores = path_scores(frontier, aggregated) / balance
-        return request(state, balanced(scores, frontier.valid, places), sampling), state.memory
+        return balanced(scores, frontier.valid, places)
 
     return Strategy(
         name="rebase",
-        plan=plan,
+        plan=same_for_all(num_children, sampling),
         sampling=(sampling,),
         aggregation=aggregated,
         answer=answer_rule(vote),
