@@ -98,8 +98,12 @@ def fitting_strategy(
             "scorer=, or use a strategy that needs none (such as greedy or majority)"
         )
     check_width(strategy, strategy.name, num_candidates)
-    check_certainty(strategy, strategy.name, policy)
-    check_vectors(strategy, strategy.name, policy)
+    facts = facts_of(policy)
+    if strategy.certainty is not None and strategy.certainty.token not in facts.certainties:
+        wanted = strategy.certainty.token
+        raise BadInputError(missing_certainty(strategy.name, wanted, facts.certainties))
+    if strategy.needs_vectors and not facts.vectors:
+        raise BadInputError(missing_vectors(strategy.name))
     if scorer is None or not strategy.uses_scores or not facts_of(scorer).finished_only:
         return strategy
     check_outcome_model(strategy, strategy.name, scorer.name)
@@ -116,13 +120,6 @@ def check_width(strategy: search.Strategy, label: str, num_candidates: int) -> N
         )
 
 
-def check_certainty(strategy: search.Strategy, label: str, policy: StepGenerator) -> None:
-    """Raise BadInputError if a strategy reads a certainty that a policy can't report."""
-    reported = facts_of(policy).certainties
-    if strategy.certainty is not None and strategy.certainty.token not in reported:
-        raise BadInputError(missing_certainty(label, strategy.certainty.token, reported))
-
-
 def missing_certainty(label: str, wanted: str, reported: Collection[str]) -> str:
     """The message for a strategy that reads a token certainty which its policy can't report."""
     what = {
@@ -135,12 +132,6 @@ def missing_certainty(label: str, wanted: str, reported: Collection[str]) -> str
         f"{f', but only {others}' if others else ''}: take backend: hf and a format without "
         "thinking, or another strategy, such as majority"
     )
-
-
-def check_vectors(strategy: search.Strategy, label: str, policy: StepGenerator) -> None:
-    """Raise BadInputError if a strategy reads vectors of steps that a policy can't report."""
-    if strategy.needs_vectors and not facts_of(policy).vectors:
-        raise BadInputError(missing_vectors(label))
 
 
 def missing_vectors(label: str) -> str:

@@ -118,12 +118,12 @@ class Expander:
     def keep_only(self, question: Question, live: list[Path]) -> None:
         """Let the models forget all paths of a question but `live`, from a later call on."""
         for calls in self._models:
-            calls.live.keep_only(question, live)
+            calls.keep_only(question, live)
 
     def forget(self) -> None:
         """Let the models forget now, without a further call."""
         for calls in self._models:
-            calls.live.tell()
+            calls.tell()
 
     def close(self) -> None:
         """End the threads of concurrent models; calls in progress are not awaited."""

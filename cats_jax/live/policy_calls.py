@@ -9,28 +9,23 @@ from typing import Any
 from ..errors import GeneratorContractError
 from ..protocols import Generation, StepGenerator, facts_of
 from .accounting import charge_generation
-from .calls import executor_for, generate
-from .live_paths import LivePaths
+from .calls import generate
+from .model_calls import ModelCalls
 from .new_candidates import NewCandidates
 from .pending_requests import PendingRequest
 from .slots import Slot, in_order
 from .timings import Stopwatch
 
 
-class PolicyCalls:
+class PolicyCalls(ModelCalls[Generation, list[PendingRequest]]):
     """Calls of the policy in progress, with their requests.
 
-    Attributes:
-        in_progress: requests of each call, including copies, for which the policy is not called.
-        live: the live paths, which the policy must keep.
+    The requests include copies, for which the policy is not called.
     """
 
     def __init__(self, policy: StepGenerator, most: int) -> None:
-        """Start without a call; at most `most` calls run at a time."""
+        super().__init__(policy, most)
         self._policy = policy
-        self._executor = executor_for(policy, most)
-        self.in_progress: dict[Future[Generation], list[PendingRequest]] = {}
-        self.live = LivePaths(policy)
 
     def slots(self) -> set[Slot]:
         """Slots with a call in progress."""
@@ -44,7 +39,7 @@ class PolicyCalls:
             group = asked.slot.index if alone else 0
             groups.setdefault(group, []).append(asked)
         with busy("policy"):
-            self.live.tell()
+            self.tell()
             for each in groups.values():
                 self.in_progress[self._call(each)] = each
 
@@ -73,10 +68,6 @@ class PolicyCalls:
             charge_generation(requests, generation, self._policy.num_parameters)
             new.add(requests, generation)
         return new
-
-    def close(self) -> None:
-        """End the threads; calls in progress are not awaited."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, requests: Sequence[PendingRequest]) -> Future[Generation]:
         sent = [asked.request for asked in requests if asked.copy is None]

@@ -9,27 +9,19 @@ from typing import Any
 from ..errors import ScorerContractError
 from ..protocols import Path, Question, Scoring, StepScorer
 from .accounting import charge_scoring
-from .calls import executor_for, score
-from .live_paths import LivePaths
+from .calls import score
+from .model_calls import ModelCalls
 from .new_candidates import NewCandidate, NewCandidates
 from .slots import Slot, in_order
 from .timings import Stopwatch
 
 
-class PRMCalls:
-    """Calls of the PRM in progress, with their candidates.
-
-    Attributes:
-        in_progress: candidates of each call, including those that need no score.
-        live: the live paths, which the PRM must keep.
-    """
+class PRMCalls(ModelCalls[Scoring, NewCandidates]):
+    """Calls of the PRM in progress, with their candidates, also those that need no score."""
 
     def __init__(self, scorer: StepScorer, most: int) -> None:
-        """Start without a call; at most `most` calls run at a time."""
+        super().__init__(scorer, most)
         self._scorer = scorer
-        self._executor = executor_for(scorer, most)
-        self.in_progress: dict[Future[Scoring], NewCandidates] = {}
-        self.live = LivePaths(scorer)
 
     def slots(self) -> set[Slot]:
         """Slots with a call in progress."""
@@ -38,7 +30,7 @@ class PRMCalls:
     def begin(self, new: NewCandidates, busy: Stopwatch) -> None:
         """Begin the call for `new.to_score`."""
         with busy("prm"):
-            self.live.tell()
+            self.tell()
             call = self._executor.submit(score, self._scorer, *_paths(new.to_score))
             self.in_progress[call] = new
 
@@ -46,10 +38,6 @@ class PRMCalls:
         """Write the scores of the calls in `done` to their candidates, and charge for the calls."""
         finished = [call for call in self.in_progress if call in done]
         return [self._scored(call, busy) for call in finished]
-
-    def close(self) -> None:
-        """End the threads; calls in progress are not awaited."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _scored(self, call: Future[Scoring], busy: Stopwatch) -> NewCandidates:
         """The candidates of a finished call, with their scores.

@@ -1,0 +1,42 @@
+"""Calls of a model that are in progress, and what it may forget: all but the live paths."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from ..protocols import Path, Question, StepGenerator, StepScorer
+from .calls import executor_for
+
+Returned = TypeVar("Returned")
+Asked = TypeVar("Asked")
+
+
+class ModelCalls(Generic[Returned, Asked]):
+    """Calls of the policy or the PRM, and the live paths of the open questions.
+
+    Attributes:
+        in_progress: what each call was made for.
+    """
+
+    def __init__(self, model: StepGenerator | StepScorer, most: int) -> None:
+        """Start without a call; at most `most` calls run at a time."""
+        self._model = model
+        self._executor = executor_for(model, most)
+        self.in_progress: dict[Future[Returned], Asked] = {}
+        self._untold: dict[Question, list[Path]] = {}
+
+    def keep_only(self, question: Question, live: list[Path]) -> None:
+        """Note that only the paths `live` of a question can still grow; empty if it has ended."""
+        # The newest list is enough: an earlier path that it lacks is dead.
+        self._untold[question] = live
+
+    def tell(self) -> None:
+        """Pass the live paths to the model, which frees all others."""
+        for question, live in self._untold.items():
+            self._model.keep_only(question, live)
+        self._untold.clear()
+
+    def close(self) -> None:
+        """End the threads; calls in progress are not awaited."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
