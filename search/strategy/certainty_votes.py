@@ -19,6 +19,7 @@ here, and votes there if an answer can be read from it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -26,11 +27,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..certainty import Certainty
-from ..interface import Sampling, Strategy, same_for_all
+from ..interface import Sampling, Strategy
 from ..ranking import segment_ranks
 from ..selection import weighted_vote
 from ..types import Paths
-from .fixed import samples_then_one
+from .fixed import majority
 
 _ROUNDING = 1e-4
 """Rows by which float32 may miss the place of a quantile."""
@@ -120,13 +121,7 @@ def quantile(
 
 
 def _whole_paths(name: str, certainty: Certainty, answer: Any, sampling: Sampling) -> Strategy:
-    return Strategy(
-        name=name,
-        plan=same_for_all(samples_then_one, sampling),
-        sampling=(sampling,),
-        answer=answer,
-        certainty=certainty,
-        uses_scores=False,
-        keeps_all_paths=True,
-        weights_paths=True,
+    usual = majority(sampling=sampling)
+    return dataclasses.replace(
+        usual, name=name, answer=answer, certainty=certainty, weights_paths=True
     )

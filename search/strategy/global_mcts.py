@@ -32,7 +32,7 @@ from ..answers import answer_rule
 from ..interface import Sampling, Strategy, check_count, request
 from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
-from .trees import back_up, check_exploration, check_max_nodes, plant
+from .trees import back_up, check_exploration, check_max_nodes, plant_tree
 from .types import SimulatedTree
 
 _LAST = AGGREGATIONS["last"]
@@ -173,11 +173,4 @@ def _observe(
 
 
 def _plant(state: SearchState, max_nodes: int) -> SimulatedTree:
-    return SimulatedTree(
-        paths=plant(state, max_nodes),
-        visits=jnp.zeros((max_nodes,), jnp.float32),
-        value_sum=jnp.zeros((max_nodes,), jnp.float32),
-        is_leaf=jnp.zeros((max_nodes,), bool),
-        node_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
-        simulates=jnp.bool_(False),
-    )
+    return plant_tree(SimulatedTree, state, max_nodes, simulates=jnp.bool_(False))

@@ -25,7 +25,7 @@ from ..interface import Sampling, Strategy, check_count, same_for_all, share_of_
 from ..ranking import prune
 from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
-from .trees import back_up, check_exploration, check_max_nodes, plant
+from .trees import back_up, check_exploration, check_max_nodes, plant_tree
 from .types import MctsTree
 
 
@@ -95,14 +95,8 @@ def _num_children(state: SearchState, branching: int) -> Int[Array, ""]:
 
 def _plant(state: SearchState, branching: int, max_nodes: int) -> MctsTree:
     cost, reserve = _branching(state, branching), state.width * (state.max_depth - 1)
-    return MctsTree(
-        paths=plant(state, max_nodes),
-        visits=jnp.zeros((max_nodes,), jnp.float32),
-        value_sum=jnp.zeros((max_nodes,), jnp.float32),
-        is_leaf=jnp.zeros((max_nodes,), bool),
-        node_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
-        completes=(state.budget < cost + reserve) | (1 + cost > max_nodes),
-    )
+    completes = (state.budget < cost + reserve) | (1 + cost > max_nodes)
+    return plant_tree(MctsTree, state, max_nodes, completes=completes)
 
 
 def _keep(

@@ -12,20 +12,34 @@ from jaxtyping import Array, Bool
 from ..interface import check_count
 from ..state import blank_like, compact
 from ..types import Paths, SearchState
-from .types import MctsTree, SimulatedTree
+from .types import StepTree
 
 MOST_NODES = 1 << 14
 """Largest number of nodes of a tree. Every search of a batch reserves memory for all of them."""
 
 _MOST_EXPLORATION = 1e30
 
-_Tree = TypeVar("_Tree", MctsTree, SimulatedTree)
+_Tree = TypeVar("_Tree", bound=StepTree)
 
 
 def plant(state: SearchState, num_nodes: int) -> Paths:
     """The tree before the first step: the question as node 0, and room for `num_nodes` in all."""
     frontier = state.frontier
     return compact(frontier, frontier.valid, blank_like(frontier, num_nodes))
+
+
+def plant_tree(
+    kind: type[_Tree], state: SearchState, num_nodes: int, **flags: Bool[Array, ""]
+) -> _Tree:
+    """The memory before the first step of a search whose memory has these flags."""
+    return kind(
+        paths=plant(state, num_nodes),
+        visits=jnp.zeros((num_nodes,), jnp.float32),
+        value_sum=jnp.zeros((num_nodes,), jnp.float32),
+        is_leaf=jnp.zeros((num_nodes,), bool),
+        node_of_slot=jnp.zeros(state.frontier.valid.shape, jnp.int32),
+        **flags,
+    )
 
 
 def back_up(tree: _Tree, at: Bool[Array, " M"], values: Any) -> _Tree:

@@ -8,25 +8,25 @@ from flax import struct
 from ..types import Paths
 
 
-class MctsTree(struct.PyTreeNode):
-    """The memory of Monte-Carlo tree search: all nodes so far; node 0 is the root."""
-
-    paths: Paths  # [M]; `parent` is the node's parent in this tree
-    visits: jax.Array  # f32[M]
-    value_sum: jax.Array  # f32[M]
-    is_leaf: jax.Array  # bool[M]; not grown yet and not done
-    node_of_slot: jax.Array  # i32[N]; tree node of each frontier slot
-    completes: jax.Array  # bool[]; the tree stops growing, its best leaves are completed
-
-
-class SimulatedTree(struct.PyTreeNode):
-    """The memory of `global_mcts`; node 0 is the root."""
+class StepTree(struct.PyTreeNode):
+    """The memory of Monte-Carlo tree searches over steps: all nodes so far; node 0 is the root."""
 
     paths: Paths  # [M]; `parent` is the node's parent in this tree
     visits: jax.Array  # f32[M]; simulations of the node and of all nodes below it
-    value_sum: jax.Array  # f32[M]; their rewards
+    value_sum: jax.Array  # f32[M]; their values or rewards
     is_leaf: jax.Array  # bool[M]; without children and not done
-    node_of_slot: jax.Array  # i32[S]; node that each frontier slot expands or simulates
+    node_of_slot: jax.Array  # i32[S]; tree node of each frontier slot
+
+
+class MctsTree(StepTree):
+    """The memory of `mcts`."""
+
+    completes: jax.Array  # bool[]; the tree stops growing, its best leaves are completed
+
+
+class SimulatedTree(StepTree):
+    """The memory of `global_mcts`, whose slots expand or simulate a node."""
+
     simulates: jax.Array  # bool[]; the frontier holds simulations, otherwise the chosen leaf
 
 
