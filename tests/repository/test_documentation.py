@@ -320,20 +320,20 @@ def test_wrong_commands_are_noticed(line):
 # Recipes and formats
 
 
+_FILES: dict[str, Callable[[str], object]] = {
+    "as a prompt format": lambda file: choose_format(file, ()),
+    "as a PRM format": load_format,
+    "as a rewriting": load_rewriting,
+    "as a comparison": load_comparison,
+}
+"""Readers of yaml blocks that are no recipes, by the comment before the block."""
+
+
 def _load_yaml(block: Block, folder: pathlib.Path) -> None:
     file = folder / "block.yaml"
     file.write_text(block.text)
-    if block.mark == "as a prompt format":
-        choose_format(str(file), ())
-        return
-    if block.mark == "as a PRM format":
-        load_format(file)
-        return
-    if block.mark == "as a rewriting":
-        load_rewriting(str(file))
-        return
-    if block.mark == "as a comparison":
-        load_comparison(str(file))
+    if block.mark in _FILES:
+        _FILES[block.mark](str(file))
         return
     if block.mark == "as part of a recipe":
         file.write_text(yaml.safe_dump({**_RECIPE, **yaml.safe_load(block.text)}))

@@ -2,7 +2,7 @@
 
 After a change of behaviour that is meant, record them again and read the difference:
 
-    JAX_PLATFORMS=cpu .venv/bin/python tests/search/test_golden.py
+    JAX_PLATFORMS=cpu PYTHONPATH=tests/support .venv/bin/python tests/search/test_golden.py
     git diff tests/search/golden
 
 The expansions are drawn from `jax.random`, so the files depend on its implementation:
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from search_script import recorder_of
 
 import search
 
@@ -70,27 +71,12 @@ def expand_fn(params: Any, key: jax.Array, request: search.Request) -> search.Ex
     )
 
 
-def _recorder(strategy: search.Strategy) -> search.Recorder:
-    """Follows the outputs of all ticks, and the decisions of a search with a policy."""
-    if strategy.config is None:
-        return search.Recorder(
-            init=lambda state: (), record=lambda memory, tick: (memory, (tick.output, ()))
-        )
-    decisions = search.cats.decision_recorder(strategy.config.reward.discount)
-
-    def record(memory: Any, tick: search.Tick) -> tuple[Any, Any]:
-        memory, recorded = decisions.record(memory, tick)
-        return memory, (tick.output, recorded)
-
-    return search.Recorder(init=decisions.init, record=record)
-
-
 @functools.partial(jax.jit, static_argnames="strategy")
 def _run(
     keys: jax.Array, states: search.SearchState, strategy: search.Strategy
 ) -> tuple[search.SearchState, Any]:
     rollout = functools.partial(
-        search.rollout, strategy=strategy, expand_fn=expand_fn, recorder=_recorder(strategy)
+        search.rollout, strategy=strategy, expand_fn=expand_fn, recorder=recorder_of(strategy)
     )
     return jax.vmap(rollout, (None, None, 0, 0))((), (), keys, states)
 
