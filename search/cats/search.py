@@ -60,6 +60,28 @@ def cats(
         reward: reward function of a decision, for learning; the search does not read rewards.
     """
     aggregated = aggregation(config.path_score)
+    reads = features_read(policy)
+    slopes = tuple(name for name in CALIBRATION_FEATURES if reads is None or name in reads)
+
+    def base(state: SearchState) -> tuple[Request, CatsMemory]:
+        num_base = jnp.minimum(config.num_base, state.num_candidates)
+        wanted = request(state, num_base, config.base, scored=config.score_base)
+        return wanted, _open_all(state, features)
+
+    def report(state: SearchState, plan: Plan) -> Decision:
+        """The tick's decisions with their rewards."""
+        decision, pool = state.memory.decision, state.pool
+        rewards = reward(
+            path_scores(pool, aggregated),
+            pool.parent,
+            pool.valid,
+            _retained(state, aggregated),
+            plan.request.num_samples,
+            state.num_candidates,
+            config.reward,
+        )
+        return decision.replace(reward=jnp.where(decision.valid, rewards, 0.0))
+
     return Strategy(
         name="cats",
         num_phases=1 + config.num_rounds,
@@ -67,39 +89,21 @@ def cats(
         width=share_of_candidates(config.expansion),
         aggregation=aggregated,
         calibrated=config.calibrated,
-        base=_make_base(config, features),
+        base=base,
         plan=_make_plan(policy, config, aggregated, features),
         keep=lambda state: (state.pool, _retained(state, aggregated), state.memory),
         answer=answer_rule(config.vote),
         init_memory=lambda state: _open_all(state, features),
-        report=_make_report(config, aggregated, reward),
+        report=report,
         sampling=config.sampling,
-        needs_calibration=config.calibrated
-        or _sees(_read(policy, CALIBRATION_FEATURES), config, features),
+        needs_calibration=config.calibrated or _sees(slopes, config, features),
         needs_log_probs=not config.score_base or _sees(LIKELIHOOD_FEATURES, config, features),
         config=config,
     )
 
 
-def _read(policy: Policy, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the named features that the controller reads."""
-    reads = features_read(policy)
-    return names if reads is None else tuple(name for name in names if name in reads)
-
-
 def _sees(names: tuple[str, ...], config: CatsConfig, features: FeatureSet) -> bool:
     return any(name in features.names and name not in config.excluded_features for name in names)
-
-
-def _make_base(
-    config: CatsConfig, features: FeatureSet
-) -> Callable[[SearchState], tuple[Request, CatsMemory]]:
-    def base(state: SearchState) -> tuple[Request, CatsMemory]:
-        num_base = jnp.minimum(config.num_base, state.num_candidates)
-        wanted = request(state, num_base, config.base, scored=config.score_base)
-        return wanted, _open_all(state, features)
-
-    return base
 
 
 def _make_plan(
@@ -171,26 +175,6 @@ def _copies(asks: Bool[Array, " N"]) -> Action:
         top_p=jnp.ones(asks.shape, jnp.float32),
         top_k=jnp.zeros_like(one),
     )
-
-
-def _make_report(
-    config: CatsConfig, aggregated: Aggregation, reward: RewardFn
-) -> Callable[[SearchState, Plan], Decision]:
-    def report(state: SearchState, plan: Plan) -> Decision:
-        """The tick's decisions with their rewards."""
-        decision, pool = state.memory.decision, state.pool
-        rewards = reward(
-            path_scores(pool, aggregated),
-            pool.parent,
-            pool.valid,
-            _retained(state, aggregated),
-            plan.request.num_samples,
-            state.num_candidates,
-            config.reward,
-        )
-        return decision.replace(reward=jnp.where(decision.valid, rewards, 0.0))
-
-    return report
 
 
 def _retained(state: SearchState, aggregated: Aggregation) -> Bool[Array, " N"]:
