@@ -133,6 +133,19 @@ def test_base_children_have_no_score_and_cost_no_prm_tokens(name):
     assert silent > SEARCHES
 
 
+def _searched(strategy, expand):
+    """The end of a search of four steps and four candidates, and the costs of its ticks."""
+    state = search.init(
+        jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=4, capacity=4, depth_capacity=4
+    )
+    recorder = search.Recorder(
+        init=lambda state: (), record=lambda memory, tick: (memory, search.costs.tick_tokens(tick))
+    )
+    return search.rollout(
+        (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand, recorder=recorder
+    )
+
+
 def test_asking_for_the_greedy_child_costs_its_path_once():
     """By hand: three steps accepted unread, then the fourth step's greedy child is asked for."""
 
@@ -161,15 +174,7 @@ def test_asking_for_the_greedy_child_costs_its_path_once():
 
     config = dataclasses.replace(SELECTIVE, rounds=2)
     strategy = search.cats.cats(policy, config)
-    state = search.init(
-        jnp.int32(0), strategy=strategy, num_candidates=4, max_depth=4, capacity=4, depth_capacity=4
-    )
-    recorder = search.Recorder(
-        init=lambda state: (), record=lambda memory, tick: (memory, search.costs.tick_tokens(tick))
-    )
-    final, costs = search.rollout(
-        (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand, recorder=recorder
-    )
+    final, costs = _searched(strategy, expand)
     sampled, read = [0] * 12, [0] * 12
     sampled[::3] = [1, 10, 100, 1000]
     read[10] = 1111  # the question of a second round finds nothing new
@@ -211,18 +216,5 @@ def test_a_prefix_that_was_read_for_a_sibling_is_not_read_again():
 
     config = dataclasses.replace(search.cats.SELECTIVE, rounds=2, actions=table)
     strategy = search.cats.cats(policy, config)
-    state = search.init(
-        jnp.int32(0),
-        strategy=strategy,
-        num_candidates=4,
-        max_depth=4,
-        capacity=4,
-        depth_capacity=4,
-    )
-    recorder = search.Recorder(
-        init=lambda state: (), record=lambda memory, tick: (memory, search.costs.tick_tokens(tick))
-    )
-    _, costs = search.rollout(
-        (), (), jax.random.key(0), state, strategy=strategy, expand_fn=expand, recorder=recorder
-    )
+    _, costs = _searched(strategy, expand)
     assert costs.read.tolist() == [0, 0, 0, 0, 30, 0, 0, 60, 0, 0, 0, 0]
