@@ -88,7 +88,7 @@ def test_rows_of_two_widths_have_the_logits_of_their_texts(tmp_path, name):
     expected = [reference(torch.tensor([text])).logits[0] for text in texts]
     firsts = [5, WIDTH + CHUNK_WIDTH]
     roots = [
-        cache.add_root(Question(str(i), "1+1=?"), text[: first + 1], first)
+        cache.root(Question(str(i), "1+1=?"), text[: first + 1], first)
         for i, (text, first) in enumerate(zip(texts, firsts, strict=True))
     ]
     heads = [text[:first] for text, first in zip(texts, firsts, strict=True)]

@@ -268,7 +268,7 @@ def test_chunks_take_what_the_estimate_says(tiny, rows, new):
     with torch.inference_mode(), _Live() as live:
         _, kv = model.extend(cache, [None] * rows, chunks)
         segments = [
-            cache.add_root(question, chunk, len(chunk))
+            cache.root(question, chunk, len(chunk))
             for question, chunk in zip(questions, chunks, strict=True)
         ]
         cache.store(segments, kv)

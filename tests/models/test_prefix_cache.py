@@ -29,7 +29,7 @@ def random_kv(tokens):
 
 
 def add_root(cache, question, tokens, kv):
-    root = cache.add_root(question, tokens, kv.shape[2])
+    root = cache.root(question, tokens, kv.shape[2])
     cache.store([root], [kv])
     return root
 
@@ -151,7 +151,7 @@ def served(cache, ends):
 
 def questions_of_ten_tokens(cache, count):
     """The ends of `count` questions' paths: a prompt of 4 tokens and a step of 6."""
-    roots = [cache.add_root(Question(str(i), "?"), (0,) * 4, 4) for i in range(count)]
+    roots = [cache.root(Question(str(i), "?"), (0,) * 4, 4) for i in range(count)]
     return [root.child((1,) * 6) for root in roots]
 
 
@@ -177,7 +177,7 @@ def test_only_as_many_questions_are_put_aside_as_the_wave_needs():
     cache = make_cache(40)
     old = questions_of_ten_tokens(cache, 4)
     served(cache, old)
-    (new,) = (cache.add_root(Question("new", "?"), (0,) * 15, 15),)
+    (new,) = (cache.root(Question("new", "?"), (0,) * 15, 15),)
     served(cache, [new])
     assert sum(end.slots is not None for end in old) == 2
     assert all(end.parent is not None for end in old)
@@ -189,7 +189,7 @@ def test_only_as_many_questions_are_put_aside_as_the_wave_needs():
 def test_a_question_too_large_is_served_in_waves_of_its_paths():
     """The common prompt stays; what earlier waves held goes."""
     cache = make_cache(20)
-    root = cache.add_root(QUESTIONS[0], (0,) * 5, 5)
+    root = cache.root(QUESTIONS[0], (0,) * 5, 5)
     ends = [root.child((i,) * 5) for i in range(7)]
     assert served(cache, ends) == [([0, 1, 2], 20), ([3, 4, 5], 15), ([6], 5)]
     waves = served(cache, ends)
@@ -198,14 +198,14 @@ def test_a_question_too_large_is_served_in_waves_of_its_paths():
 
 def test_the_last_room_is_what_the_wave_s_own_question_holds_besides_its_paths():
     cache = make_cache(20)
-    root = cache.add_root(QUESTIONS[0], (0,) * 5, 5)
+    root = cache.root(QUESTIONS[0], (0,) * 5, 5)
     served(cache, [root.child((i,) * 5) for i in range(3)])
     assert served(cache, [root.child((9,) * 15)]) == [([0], 15)]
 
 
 def test_other_questions_are_put_aside_before_the_wave_s_own_segments():
     cache = make_cache(30)
-    root = cache.add_root(QUESTIONS[0], (0,) * 5, 5)
+    root = cache.root(QUESTIONS[0], (0,) * 5, 5)
     ends = [root.child((i,) * 5) for i in range(3)]
     served(cache, ends)
     (other,) = questions_of_ten_tokens(cache, 1)
@@ -217,7 +217,7 @@ def test_other_questions_are_put_aside_before_the_wave_s_own_segments():
 
 def test_a_path_longer_than_the_pool_stops_the_run():
     cache = make_cache(20)
-    root = cache.add_root(QUESTIONS[1], (0,) * 5, 5)
+    root = cache.root(QUESTIONS[1], (0,) * 5, 5)
     message = "question 'b' has a path of 21 tokens, .* holds 20: .*larger kv_cache_gib"
     with pytest.raises(RunStoppedError, match=message):
         served(cache, [root, root.child((1,) * 16)])

@@ -122,7 +122,7 @@ def test_chunks_and_single_tokens_have_the_logits_of_the_whole_text(folder):
     # A chunk that leaves padding between itself and its prefix, then token by token.
     first, second = CHUNK_WIDTH * 5 - 3, CHUNK_WIDTH + 3
     question = Question("q", "1+1=?")
-    root = cache.add_root(question, tuple(ids[: first + 1]), first)
+    root = cache.root(question, tuple(ids[: first + 1]), first)
     logits, kv = model.extend(cache, [None], [tuple(ids[:first])])
     torch.testing.assert_close(logits[0], expected[first - 1], rtol=1e-4, atol=1e-4)
     cache.store([root], kv)

@@ -1,11 +1,11 @@
-"""The samples of a call as arrays: the nodes that they continue, parameters, and why they end."""
+"""The samples of a call as tensors: the nodes that they continue, parameters, and why they end."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +18,9 @@ STEP, END, LENGTH, CONTEXT = range(4)
 """Why a sample ends: an index in `FINISHES`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draws:
-    """S samples to draw, or steps to decode again: arrays [S], and the segments they continue.
+    """S samples to draw, or steps to decode again: tensors [S], and the segments they continue.
 
     `node` is a sample's index in `nodes`, `sample` its number in the call, and `step_ends` the
     nodes' rules by which steps end. `seed` has the bits of unsigned seeds, i64. Steps to decode
@@ -30,29 +30,37 @@ class Draws:
 
     nodes: list[Segment]
     step_ends: list[StepEnd]
-    node: np.ndarray
-    sample: np.ndarray
-    limit: np.ndarray
-    at_limit: np.ndarray
-    seed: np.ndarray
-    temperature: np.ndarray
-    top_p: np.ndarray
-    top_k: np.ndarray
-    stop_at_separator: np.ndarray
-    forced: np.ndarray | None = None
+    node: Tensor
+    sample: Tensor
+    limit: Tensor
+    at_limit: Tensor
+    seed: Tensor
+    temperature: Tensor
+    top_p: Tensor
+    top_k: Tensor
+    stop_at_separator: Tensor
+    forced: Tensor | None = None
 
-    def take(self, part: Sequence[int]) -> Draws:
-        """Some of the samples, with their nodes in the order in which the samples name them."""
-        own = ("nodes", "step_ends", "node", "forced")
-        names = [each.name for each in fields(self) if each.name not in own]
+    @functools.cached_property
+    def truncated(self) -> bool:
+        """Whether any sample has top_p < 1 or top_k > 0."""
+        return bool(((self.top_p < 1) | (self.top_k > 0)).any())
+
+    def take(self, part: Sequence[int], device: torch.device) -> Draws:
+        """Some of the samples on a device, with their nodes in the order of the samples."""
+        index = torch.tensor(part)
         numbers: dict[int, int] = {}
-        node = [numbers.setdefault(each, len(numbers)) for each in self.node[part].tolist()]
+        node = [numbers.setdefault(each, len(numbers)) for each in self.node[index].tolist()]
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        tensors = {
+            name: column[index].to(device)
+            for name, column in columns.items()
+            if isinstance(column, Tensor)
+        }
         return Draws(
             nodes=[self.nodes[i] for i in numbers],
             step_ends=[self.step_ends[i] for i in numbers if self.step_ends],
-            node=np.array(node, dtype=np.int64),
-            forced=None if self.forced is None else self.forced[part],
-            **{name: getattr(self, name)[part] for name in names},
+            **{**tensors, "node": torch.tensor(node, device=device)},
         )
 
 
@@ -60,54 +68,22 @@ def forced_draws(segments: Sequence[Segment]) -> Draws:
     """Steps to compute whose parents are resident."""
     nodes: dict[Segment, int] = {}
     node = [nodes.setdefault(each.parent, len(nodes)) for each in segments if each.parent]
-    limit = np.array([segment.own for segment in segments], dtype=np.int64)
-    forced = np.zeros((len(segments), int(limit.max(initial=0))), dtype=np.int64)
+    limit = torch.tensor([segment.own for segment in segments])
+    forced = torch.zeros((len(segments), int(limit.max())), dtype=torch.long)
     for row, segment in zip(forced, segments, strict=True):
-        row[: segment.own] = segment.tokens
-    zeros = np.zeros(len(segments), dtype=np.int64)
+        row[: segment.own] = torch.tensor(segment.tokens)
+    zeros = torch.zeros_like(limit)
     return Draws(
         nodes=list(nodes),
         step_ends=[],
-        node=np.array(node, dtype=np.int64),
+        node=torch.tensor(node),
         sample=zeros,
         limit=limit,
-        at_limit=np.full_like(limit, STEP),
+        at_limit=torch.full_like(limit, STEP),
         seed=zeros,
-        temperature=zeros.astype(np.float64),
-        top_p=np.ones(len(segments)),
+        temperature=zeros,
+        top_p=zeros + 1,
         top_k=zeros,
-        stop_at_separator=np.ones(len(segments), dtype=np.bool_),
+        stop_at_separator=zeros,
         forced=forced,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """The samples' parameters as tensors, [S]; `forced` is i64[S, T] or None."""
-
-    node: Tensor
-    seed: Tensor
-    temperature: Tensor
-    top_p: Tensor
-    top_k: Tensor
-    stop_at_separator: Tensor
-    limit: Tensor
-    at_limit: Tensor
-    truncated: bool
-    forced: Tensor | None
-
-    @staticmethod
-    def of(draws: Draws, device: torch.device) -> Parameters:
-        """The parameters of some draws on a device."""
-
-        def tensor(values: np.ndarray) -> Tensor:
-            return torch.from_numpy(values).to(device)
-
-        names = [
-            each.name for each in fields(Parameters) if each.name not in ("truncated", "forced")
-        ]
-        return Parameters(
-            **{name: tensor(getattr(draws, name)) for name in names},
-            truncated=bool(((draws.top_p < 1) | (draws.top_k > 0)).any()),
-            forced=None if draws.forced is None else tensor(draws.forced),
-        )

@@ -42,7 +42,7 @@ from ...protocols import (
 from ..prompts.step_text import StepEnd, check_parameters
 from . import sampling
 from .decoding_rows import DecodingRows, padded_width
-from .draws import CONTEXT, END, FINISHES, STEP, Draws, Parameters, forced_draws
+from .draws import CONTEXT, END, FINISHES, STEP, Draws, forced_draws
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
 from .policy import PolicyOptions, StepPolicy, check_positive
 from .prefix_cache import Segment, missing
@@ -141,7 +141,7 @@ class HuggingFaceGenerator(StepPolicy):
         of_request = [drawn.ending[i:j].tolist() for i, j in itertools.pairwise(first)]
         ids = [ending.ids for ending in drawn.endings]
         usage = sample_usage(ends, paths, of_request, ids)
-        samples = self._step_samples(drawn.endings)
+        samples = _step_samples(drawn.endings)
         return Generation(
             samples=[[samples[each] for each in row] for row in of_request],
             usage=[total_usage(each) for each in usage],
@@ -161,10 +161,8 @@ class HuggingFaceGenerator(StepPolicy):
         ends: list[Segment] = []
         usage: list[TokenUsage] = []
         for request in requests:
-            segment = self._cache.root(request.question)
-            if segment is None:
-                prompt = self._model.prompt_ids(request.question)
-                segment = self._cache.add_root(request.question, prompt, len(prompt) - 1)
+            prompt = self._model.prompt_ids(request.question)
+            segment = self._cache.root(request.question, prompt, len(prompt) - 1)
             computed = 0
             if not segment.computed and segment not in charged:
                 charged.add(segment)
@@ -183,7 +181,8 @@ class HuggingFaceGenerator(StepPolicy):
         for level in missing(ends):
             self.recomputed += sum(segment.own for segment in level if segment.computed)
             self._prefill([segment for segment in level if segment.parent is None])
-            self._run(forced_draws([each for each in level if each.parent is not None]), None)
+            if steps := [segment for segment in level if segment.parent is not None]:
+                self._run(forced_draws(steps), None)
 
     def _prefill(self, roots: Sequence[Segment]) -> None:
         """Caches each prompt without its last token."""
@@ -211,60 +210,55 @@ class HuggingFaceGenerator(StepPolicy):
         """
         rooms = {i: self._model.context - len(ends[i]) - 1 for i in wave}
         wave = [i for i in wave if rooms[i] > 0]  # `_Drawn` begins with empty samples
-        limits = [self._limit(requests[i]) for i in wave]
+        asked = [requests[i] for i in wave]
+        limits = [(self._limit(requests[i]), rooms[i]) for i in wave]
         nodes: dict[tuple[Segment, StepEnd], int] = {}
-        rules = [self._step_end(requests[i]) for i in wave]
-        node = [
-            nodes.setdefault((ends[i], rule), len(nodes))
-            for i, rule in zip(wave, rules, strict=True)
-        ]
-        room = [rooms[i] for i in wave]
-        counts = [len(requests[i].seeds) for i in wave]
+        node = [nodes.setdefault((ends[i], self._step_end(requests[i])), len(nodes)) for i in wave]
+        counts = torch.tensor([len(request.seeds) for request in asked], dtype=torch.long)
 
-        def column(values: Sequence[Any], dtype: Any) -> np.ndarray:
-            return np.repeat(np.array(values, dtype=dtype), counts)
+        def column(values: Sequence[Any], dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.tensor(values, dtype=dtype).repeat_interleave(counts)
 
         parts = [np.arange(first[i], first[i + 1]) for i in wave]
-        seeds = [seed for i in wave for seed in requests[i].seeds]
+        seeds = np.array([seed for each in asked for seed in each.seeds], dtype=np.uint64)
         at_limit = [
-            FINISHES.index(self._at_limit(requests[i])) if most <= left else CONTEXT
-            for i, most, left in zip(wave, limits, room, strict=True)
+            FINISHES.index(self._at_limit(request)) if most <= room else CONTEXT
+            for request, (most, room) in zip(asked, limits, strict=True)
         ]
         return Draws(
             nodes=[segment for segment, _ in nodes],
             step_ends=[rule for _, rule in nodes],
-            node=column(node, np.int64),
-            sample=np.concatenate([np.arange(0), *parts]),
-            limit=column(list(map(min, limits, room)), np.int64),
-            at_limit=column(at_limit, np.int64),
-            seed=np.array(seeds, dtype=np.uint64).view(np.int64),
-            temperature=column([requests[i].temperature for i in wave], np.float64),
-            top_p=column([requests[i].top_p for i in wave], np.float64),
-            top_k=column([requests[i].top_k for i in wave], np.int64),
-            stop_at_separator=column([self._by_steps(requests[i]) for i in wave], np.bool_),
+            node=column(node),
+            sample=torch.from_numpy(np.concatenate([np.arange(0), *parts])),
+            limit=column(list(map(min, limits))),
+            at_limit=column(at_limit),
+            seed=torch.from_numpy(seeds.view(np.int64)),
+            temperature=column([each.temperature for each in asked], torch.double),
+            top_p=column([each.top_p for each in asked], torch.double),
+            top_k=column([each.top_k for each in asked]),
+            stop_at_separator=column([self._by_steps(each) for each in asked], torch.bool),
         )
 
     def _run(self, draws: Draws, drawn: _Drawn | None) -> None:
         """Decodes all samples, by ascending padded width of their prefix."""
-        width_of = np.array([padded_width(node) for node in draws.nodes], dtype=np.int64)
-        width_of = width_of[draws.node]
+        node = draws.node.numpy()
+        width_of = np.array([padded_width(each) for each in draws.nodes], dtype=np.int64)[node]
         # Samples of one node side by side, so that they share a micro-batch.
-        order = np.lexsort((draws.node, width_of))
+        order = np.lexsort((node, width_of))
         self._budget.run(
             order.tolist(),
             (width_of[order] + WIDTH).tolist(),
-            lambda part: self._decode(draws.take(part), drawn),
+            lambda part: self._decode(draws.take(part, self._model.device), drawn),
         )
 
-    def _decode(self, draws: Draws, drawn: _Drawn | None) -> None:
+    def _decode(self, p: Draws, drawn: _Drawn | None) -> None:
         """Decodes one micro-batch to the end of every sample.
 
         S samples share R rows, R <= S: `row_of` says which row holds a sample's history.
         """
         device, vocab = self._model.device, self._model.vocab_size
-        segments = draws.nodes
-        p = Parameters.of(draws, device)
-        size = len(draws.node)
+        segments = p.nodes
+        size = len(p.node)
         out = torch.zeros((size, int(p.limit.max())), dtype=torch.long, device=device)
         log_prob = torch.zeros(size, dtype=torch.float64, device=device)
         ending = torch.zeros(size, dtype=torch.long, device=device)
@@ -272,7 +266,7 @@ class HuggingFaceGenerator(StepPolicy):
         kind = None if drawn is None else drawn.certainty
         certainty = torch.zeros(out.shape if kind else (0,), dtype=torch.float32, device=device)
 
-        most = np.bincount(draws.node).tolist()
+        most = torch.bincount(p.node).tolist()
         rows = DecodingRows(self._model, self._cache, segments, most)
         tokens = torch.tensor([segment.tokens[-1] for segment in segments], device=device)
         alive = torch.arange(size, device=device)
@@ -295,11 +289,11 @@ class HuggingFaceGenerator(StepPolicy):
             if bool(done.any()):
                 found = _endings(history, code, done)
                 steps, parents = _steps(out, p, alive[found.one], tick)
-                rules = [draws.step_ends[i] for i in parents if draws.step_ends]
+                rules = [p.step_ends[i] for i in parents if p.step_ends]
                 if p.forced is None and self._open(found, steps, rules, p, alive, done, code):
                     found = _endings(history, code, done)
                     steps, parents = _steps(out, p, alive[found.one], tick)
-                    rules = [draws.step_ends[i] for i in parents]
+                    rules = [p.step_ends[i] for i in parents]
                 ending[alive[found.ended]] = found.kind + len(endings)
                 reasons = found.reasons.tolist()
                 sums = log_prob[alive[found.one]].tolist()
@@ -326,18 +320,15 @@ class HuggingFaceGenerator(StepPolicy):
             row_of = place[history]
 
         if drawn is not None:
-            self._check_finite(endings)
-            drawn.add(draws.sample, ending, endings)
-
-    def _check_finite(self, endings: Sequence[_Ending]) -> None:
-        if not all(math.isfinite(each.log_prob) for each in endings):
-            raise RunStoppedError(
-                f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
-                "load it with dtype float32 or bfloat16, and check its weights"
-            )
+            if not all(math.isfinite(each.log_prob) for each in endings):
+                raise RunStoppedError(
+                    f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
+                    "load it with dtype float32 or bfloat16, and check its weights"
+                )
+            drawn.add(p.sample, ending, endings)
 
     def _finished(
-        self, p: Parameters, alive: Tensor, token: Tensor, num_tokens: int
+        self, p: Draws, alive: Tensor, token: Tensor, num_tokens: int
     ) -> tuple[Tensor, Tensor]:
         """Which samples may end with this token, bool[S], and why, i64[S]."""
         at_limit = p.limit[alive] <= num_tokens
@@ -353,7 +344,7 @@ class HuggingFaceGenerator(StepPolicy):
         found: _Endings,
         steps: Sequence[tuple[int, ...]],
         rules: Sequence[StepEnd],
-        p: Parameters,
+        p: Draws,
         alive: Tensor,
         done: Tensor,
         code: Tensor,
@@ -373,19 +364,6 @@ class HuggingFaceGenerator(StepPolicy):
         done[open_] = p.limit[alive[open_]] <= len(steps[0])
         return True
 
-    # --- the answer ---
-
-    def _step_samples(self, endings: Sequence[_Ending]) -> list[StepSample]:
-        steps: dict[tuple[tuple[int, ...], int, StepEnd | None], Step] = {}
-        samples = []
-        for ids, code, log_prob, rule, certainties, vector in endings:
-            step = steps.get((ids, code, rule))
-            if step is None:
-                text = "" if rule is None else rule.text.text(ids, FINISHES[code], rule.rest)
-                step = steps[ids, code, rule] = Step(text, ids)
-            samples.append(StepSample(step, FINISHES[code], log_prob, certainties, vector))
-        return samples
-
 
 class _Ending(NamedTuple):
     """Token ids of a sample, why it finished, its log-probability, and the rule of its end.
@@ -399,6 +377,19 @@ class _Ending(NamedTuple):
     rule: StepEnd | None
     certainties: tuple[float, ...] | None
     vector: np.ndarray | None
+
+
+def _step_samples(endings: Sequence[_Ending]) -> list[StepSample]:
+    """The sample of each ending; equal ones share their step."""
+    steps: dict[tuple[tuple[int, ...], int, StepEnd | None], Step] = {}
+    samples = []
+    for ids, code, log_prob, rule, certainties, vector in endings:
+        if (ids, code, rule) not in steps:
+            text = "" if rule is None else rule.text.text(ids, FINISHES[code], rule.rest)
+            steps[ids, code, rule] = Step(text, ids)
+        step = steps[ids, code, rule]
+        samples.append(StepSample(step, FINISHES[code], log_prob, certainties, vector))
+    return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,9 +409,7 @@ class _Endings:
     reasons: Tensor
 
 
-def _next_token(
-    log_probs: Tensor, row_of: Tensor, p: Parameters, alive: Tensor, tick: int
-) -> Tensor:
+def _next_token(log_probs: Tensor, row_of: Tensor, p: Draws, alive: Tensor, tick: int) -> Tensor:
     """The next token of each sample alive, i64[S]: the forced one, or a draw from its row."""
     if p.forced is not None:
         return p.forced[alive, tick]
@@ -444,7 +433,7 @@ def _endings(history: Tensor, code: Tensor, done: Tensor) -> _Endings:
 
 
 def _steps(
-    out: Tensor, p: Parameters, samples: Tensor, tick: int
+    out: Tensor, p: Draws, samples: Tensor, tick: int
 ) -> tuple[list[tuple[int, ...]], list[int]]:
     """The tokens of some samples after `tick` of them, and the nodes that they continue."""
     steps = [tuple(ids) for ids in out[samples, :tick].tolist()]
@@ -465,9 +454,9 @@ class _Drawn:
         self.endings: list[_Ending] = [_Ending((), CONTEXT, 0.0, None, (), None)]
         self.ending = np.zeros(num_samples, dtype=np.int64)
 
-    def add(self, sample: np.ndarray, ending: Tensor, endings: Sequence[_Ending]) -> None:
+    def add(self, sample: Tensor, ending: Tensor, endings: Sequence[_Ending]) -> None:
         """Adds the endings of some samples; `ending` has each sample's index in `endings`."""
-        self.ending[sample] = ending.cpu().numpy() + len(self.endings)
+        self.ending[sample.cpu().numpy()] = ending.cpu().numpy() + len(self.endings)
         self.endings += endings
 
 

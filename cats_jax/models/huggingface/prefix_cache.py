@@ -164,14 +164,11 @@ class PrefixCache:
         """Number of tokens whose keys and values are in the pool."""
         return self._num_slots() - 1 - len(self._free)
 
-    def root(self, question: Question) -> Segment | None:
-        """The segment of the question's prompt, or None if there is none."""
-        return self._roots.get(question)
-
-    def add_root(self, question: Question, tokens: tuple[int, ...], own: int) -> Segment:
-        """A new question's prompt, of which the first `own` tokens are to be computed."""
-        root = self._roots[question] = Segment(tokens, None, own)
-        return root
+    def root(self, question: Question, tokens: tuple[int, ...], own: int) -> Segment:
+        """The question's prompt `tokens`, of which the first `own` have keys and values."""
+        if question not in self._roots:
+            self._roots[question] = Segment(tokens, None, own)
+        return self._roots[question]
 
     def store(self, segments: Sequence[Segment], kv: Sequence[Tensor]) -> None:
         """Notes that segments were computed, and makes them resident as far as there is room.

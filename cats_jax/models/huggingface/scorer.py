@@ -94,31 +94,29 @@ class HuggingFaceScorer(AnswerStepScorer):
     @torch.inference_mode()
     def _score(self, questions: Sequence[Question], paths: Sequence[Path]) -> Scoring:
         before = self._model.seconds
-        number, firsts = _distinct(questions, paths)
-        fitting: list[int] = []
+        # Paths are equal if they consist of the same objects: equal samples share their steps, so
+        # texts need no comparison.
+        places: dict[tuple[int, ...], list[int]] = {}
+        for index, (question, path) in enumerate(zip(questions, paths, strict=True)):
+            places.setdefault((id(question), *map(id, path)), []).append(index)
+        fitting: list[list[int]] = []
         chunks: list[list[tuple[int, ...]]] = []
-        for place, index in enumerate(firsts):
+        for equal in places.values():
             with contextlib.suppress(PathTooLongError):
-                chunks.append(self._model.chunks(questions[index], paths[index]))
-                fitting.append(place)
-        ends, computed = self._paths([questions[firsts[place]] for place in fitting], chunks)
+                chunks.append(self._model.chunks(questions[equal[0]], paths[equal[0]]))
+                fitting.append(equal)
+        ends, computed = self._paths([questions[equal[0]] for equal in fitting], chunks)
         self._compute_all([end for end in dict.fromkeys(ends) if not end.computed])
-        scores: list[float | None] = [None] * len(firsts)
-        first_usage = [TokenUsage()] * len(firsts)
-        later_usage = [TokenUsage()] * len(firsts)
-        for place, segment, new in zip(fitting, ends, computed, strict=True):
-            score = segment.score
-            assert score is not None
-            index = firsts[place]
-            check_score(score, questions[index], len(paths[index]) - 1, self.name)
-            scores[place] = score
-            first_usage[place] = TokenUsage(computed=new, cached=len(segment) - new)
-            later_usage[place] = TokenUsage(cached=len(segment))
-        usage = [later_usage[place] for place in number]
-        for index, first in zip(firsts, first_usage, strict=True):
-            usage[index] = first
-        inside = self._model.seconds - before
-        return Scoring([scores[place] for place in number], usage, inside_seconds=inside)
+        scores: list[float | None] = [None] * len(paths)
+        usage = [TokenUsage()] * len(paths)
+        for equal, segment, new in zip(fitting, ends, computed, strict=True):
+            assert segment.score is not None
+            first = equal[0]
+            check_score(segment.score, questions[first], len(paths[first]) - 1, self.name)
+            for index in equal:
+                scores[index], usage[index] = segment.score, TokenUsage(cached=len(segment))
+            usage[first] = TokenUsage(computed=new, cached=len(segment) - new)
+        return Scoring(scores, usage, inside_seconds=self._model.seconds - before)
 
     def _paths(
         self, questions: Sequence[Question], chunks: Sequence[list[tuple[int, ...]]]
@@ -128,10 +126,7 @@ class HuggingFaceScorer(AnswerStepScorer):
         ends: list[Segment] = []
         computed: list[int] = []
         for question, (prompt, *steps) in zip(questions, chunks, strict=True):
-            segment = self._cache.root(question)
-            if segment is None:
-                segment = self._cache.add_root(question, prompt, len(prompt))
-            path = [segment]
+            path = [self._cache.root(question, prompt, len(prompt))]
             for step in steps:
                 path.append(path[-1].child(step))
             new = [each for each in path if not each.computed and each not in charged]
@@ -163,20 +158,3 @@ class HuggingFaceScorer(AnswerStepScorer):
             if segment.score is None:
                 segment.score = score
         self._cache.store(segments, kv)
-
-
-def _distinct(questions: Sequence[Question], paths: Sequence[Path]) -> tuple[list[int], list[int]]:
-    """The number of each path among the distinct ones, and the index of each of those.
-
-    Paths are equal if they consist of the same objects: equal samples share their steps, so texts
-    need no comparison.
-    """
-    numbers: dict[tuple[int, ...], int] = {}
-    number: list[int] = []
-    firsts: list[int] = []
-    for index, (question, path) in enumerate(zip(questions, paths, strict=True)):
-        found = numbers.setdefault((id(question), *map(id, path)), len(numbers))
-        if found == len(firsts):
-            firsts.append(index)
-        number.append(found)
-    return number, firsts
