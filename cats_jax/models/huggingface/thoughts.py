@@ -19,7 +19,6 @@ from ...protocols import (
     Step,
     StepRequest,
     StepSample,
-    TokenUsage,
     total_usage,
 )
 from ...storage.yaml_file import naming
@@ -55,7 +54,6 @@ class _Thought:
         body: the other token ids of the step so far, as they were sampled or put in.
         sampled: number of sampled tokens, with end tags that were replaced.
         log_prob: of the sampled tokens; None if it is not known.
-        usage: what it cost.
         waits: number of times that it was prolonged.
         probing: whether the next piece is the answer to a probe.
         answers: the answers to all probes so far; None for no certain one.
@@ -69,7 +67,6 @@ class _Thought:
     body: tuple[int, ...] = ()
     sampled: int = 0
     log_prob: float | None = 0.0
-    usage: list[TokenUsage] = field(default_factory=list)
     waits: int = 0
     probing: bool = False
     answers: list[str | None] = field(default_factory=list)
@@ -107,8 +104,16 @@ class Thoughts:
             if separator is not None:
                 self._cut = StepText(model, separator, thinking.end)
         self.rules = (self._whole, self._cut)
-        if not self._whole.separators:
-            self._check_uncut(thinking)
+        # A cut at a number of tokens may split an end tag of several.
+        for key, way_out in (
+            ("step_tokens", "take step_separator"),
+            ("probe_every", "leave it out"),
+        ):
+            if not self._whole.separators and getattr(thinking, key) is not None:
+                raise BadInputError(
+                    f"policy format {model.format.name!r}: thinking: {key} needs an end tag of one "
+                    f"token, and {thinking.end!r} has several: {way_out}"
+                )
         prompt = model.decode(model.prompt_ids(Question("?", "?"))).rstrip()
         if prompt.endswith(thinking.end):
             raise BadInputError(
@@ -120,18 +125,6 @@ class Thoughts:
         self._close, self._wait = model.text_ids(thinking.close), model.text_ids(thinking.wait)
         self._probe = model.text_ids(thinking.probe)
         self._split = functools.lru_cache(_REMEMBERED)(self._pieces_of)
-
-    def _check_uncut(self, thinking: Thinking) -> None:
-        """Refuse to cut a thought at a number of tokens where a cut may split the end tag."""
-        for key, way_out in (
-            ("step_tokens", "take step_separator"),
-            ("probe_every", "leave it out"),
-        ):
-            if getattr(thinking, key) is not None:
-                raise BadInputError(
-                    f"policy format {self._model.format.name!r}: thinking: {key} needs an end tag "
-                    f"of one token, and {thinking.end!r} has several: {way_out}"
-                )
 
     def check_room(self, question: Question, prompt: int, step: int, context: int) -> None:
         """Raise BadInputError if a context has no room for a prompt, a thought and a step."""
@@ -228,36 +221,31 @@ class Thoughts:
 
     def generate(self, requests: Sequence[StepRequest], sample: Sampling) -> Generation:
         """Sample every request; `sample` is the policy without thoughts."""
-        asked = [self._first(request) for request in requests]
-        made = sample(asked)
+        made = sample([self._first(request) for request in requests])
         inside, samples = made.inside_seconds, made.samples
         assert made.sample_usage is not None
         usage = [[[one] for one in row] for row in made.sample_usage]
         waiting: list[_Thought] = []
-        for i, request in enumerate(asked):
-            if not isinstance(request, PieceRequest):
-                continue
-            for j, piece in enumerate(samples[i]):
-                thought = self._begun(requests[i], (i, j))
-                if (step := self._add(thought, request, piece)) is None:
-                    waiting.append(thought)
-                else:
-                    samples[i][j] = step
+
+        def add(thought: _Thought, piece: StepSample) -> None:
+            i, j = thought.place
+            if (step := self._add(thought, piece)) is None:
+                waiting.append(thought)
+            else:
+                samples[i][j] = step
+
+        for i, request in enumerate(requests):
+            if self.is_open(request.path):
+                for j, piece in enumerate(samples[i]):
+                    add(self._begun(request, (i, j)), piece)
         while waiting:
-            asked = [self._next(thought) for thought in waiting]
-            made = sample(asked)
+            asked, waiting = waiting, []
+            made = sample([self._next(thought) for thought in asked])
             inside += made.inside_seconds
-            left = []
-            for thought, request, (piece,), cost in zip(
-                waiting, asked, made.samples, made.usage, strict=True
-            ):
+            for thought, (piece,), cost in zip(asked, made.samples, made.usage, strict=True):
                 i, j = thought.place
                 usage[i][j].append(cost)
-                if (step := self._add(thought, request, piece)) is None:
-                    left.append(thought)
-                else:
-                    samples[i][j] = step
-            waiting = left
+                add(thought, piece)
         each = [[total_usage(costs) for costs in row] for row in usage]
         return Generation(samples, [total_usage(row) for row in each], inside, each)
 
@@ -312,7 +300,7 @@ class Thoughts:
         """Number of tokens that a thought may still have."""
         return self._thinking.budget - thought.spent - len(thought.body)
 
-    def _add(self, thought: _Thought, request: StepRequest, piece: StepSample) -> StepSample | None:
+    def _add(self, thought: _Thought, piece: StepSample) -> StepSample | None:
         """Add a piece to a sample; returns the step if it is complete."""
         if thought.probing:
             return self._answered(thought, piece)
@@ -321,7 +309,7 @@ class Thoughts:
         if thought.log_prob is not None:
             known = piece.log_prob
             thought.log_prob = None if known is None else thought.log_prob + known
-        if not isinstance(request, PieceRequest):
+        if thought.ended:
             return self._step(thought, piece.finish, piece.step.text)
         if piece.finish != "step":
             return self._step(thought, piece.finish, "")
