@@ -85,7 +85,7 @@ def test_a_tokenizer_with_a_hostile_template_is_refused():
     with pytest.raises(
         ChatError, match=r"refuses these turns .ZeroDivisionError: division by zero"
     ):
-        ChatTemplate(Tokenizer()).render([("user", "x")], answer=True)
+        ChatTemplate(Tokenizer(), "format").render([("user", "x")], answer=True)
 
 
 def test_a_process_that_is_gone_is_started_again():

@@ -11,18 +11,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...errors import BadInputError
-from ..prompts.chat import QUESTION, STEP, ChatError, ChatTemplate, Ids, filled
+from ..prompts.chat import QUESTION, STEP, Blanks, Ids, filled, trimmed
+from .encoder import REMEMBERED, SAMPLE, chat_template
 from .format import PRMFormat
-
-# Questions whose ids are remembered: all answers to a question come with it.
-_REMEMBERED = 1 << 16
 
 # White space that a chat template may cut off a message. The ideographic space is cut off only by
 # templates that cut off all white space.
 _BLANKS, _ANY_BLANK = " \t\n", "\u3000"
-
-_SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
 
 
 class AnswerEncoder:
@@ -47,30 +42,28 @@ class AnswerEncoder:
     def __init__(self, prm_format: PRMFormat, tokenizer: Any, *, padding: int | None):
         self._format = prm_format
         self._padding = padding
-        self._chat = ChatTemplate(tokenizer)
-        try:
-            text = self._rendered(prm_format.prompt.replace("{question}", QUESTION), STEP)
-            self._question_cut = self._cut_off(QUESTION, lambda text: (text, STEP))
-            self._answer_cut = self._cut_off(STEP, lambda text: (QUESTION, text))
-        except ChatError as error:
-            raise self._misfit(str(error)) from error
+        self._chat = chat_template(prm_format, tokenizer)
+        text = self._rendered(prm_format.prompt.replace("{question}", QUESTION), STEP)
+        self._question_cut = self._cut_off(QUESTION, lambda text: (text, STEP))
+        self._answer_cut = self._cut_off(STEP, lambda text: (QUESTION, text))
         if text.count(QUESTION) != 1 or text.count(STEP) != 1:
-            raise self._misfit("its chat template does not show question and answer once each")
+            reason = "its chat template does not show question and answer once each"
+            raise self._chat.misfit(reason)
         items = self._chat.cut(text)
         (index,) = (i for i, item in enumerate(items) if isinstance(item, tuple) and STEP in item)
         run = items[index]
         assert isinstance(run, tuple)
         if not index:
-            raise self._misfit("its chat template does not begin with a special token")
+            raise self._chat.misfit("its chat template does not begin with a special token")
         self._before, self._run, self._after = items[:index], run, items[index + 1 :]
-        self._prompt = functools.lru_cache(_REMEMBERED)(self._encode_prompt)
-        question, steps = _SAMPLE
+        self._prompt = functools.lru_cache(REMEMBERED)(self._encode_prompt)
+        question, steps = SAMPLE
         chunks = self.chunks(question, steps)
         self.tag_id = chunks[-1][-1]
         whole = text.replace(QUESTION, question).replace(STEP, prm_format.between.join(steps))
         joined = tuple(tokenizer(whole, add_special_tokens=False)["input_ids"])
         if self._without_padding(joined) != tuple(token for chunk in chunks for token in chunk):
-            raise self._misfit("a plain sample has other ids as one text than in its parts")
+            raise self._chat.misfit("a plain sample has other ids as one text than in its parts")
 
     def chunks(self, question: str, steps: Sequence[str]) -> list[Ids]:
         """The ids of a finished answer in two chunks.
@@ -84,20 +77,13 @@ class AnswerEncoder:
         """
         left, right = self._answer_cut
         answer = self._format.between.join(steps).lstrip(left).rstrip(right)
-        question = self._trimmed_question(question)
+        question = trimmed(question, self._format.prompt, *self._question_cut)
         # Where no special token stands between the turns, both are encoded together.
         ids = self._chat.encode(filled(self._run, {QUESTION: question, STEP: answer}))
         return [self._prompt(question), self._without_padding(ids + self._chat.ids(self._after))]
 
     def _encode_prompt(self, question: str) -> Ids:
         return self._chat.ids(self._before, {QUESTION: question})
-
-    def _trimmed_question(self, question: str) -> str:
-        """The question without the blanks that the template cuts off a whole message."""
-        before, after = self._format.prompt.split("{question}")
-        left, right = self._question_cut
-        question = question if before else question.lstrip(left)
-        return question if after else question.rstrip(right)
 
     def _without_padding(self, ids: Ids) -> Ids:
         end = len(ids)
@@ -111,24 +97,18 @@ class AnswerEncoder:
 
     def _cut_off(
         self, place: str, turns: Callable[[str], tuple[str, str]]
-    ) -> tuple[str | None, str | None]:
+    ) -> tuple[Blanks, Blanks]:
         """The blanks that the template cuts off a message at its left and at its right.
 
         `place` is the message's mark; `turns` returns question and answer with a text for the
-        message. None stands for all white space, as in `str.strip`.
+        message.
         """
         plain = self._rendered(*turns(place))
 
-        def cut(text: Callable[[str], str]) -> str | None:
+        def cut(text: Callable[[str], str]) -> Blanks:
             found = [
                 each for each in _BLANKS + _ANY_BLANK if self._rendered(*turns(text(each))) == plain
             ]
             return None if _ANY_BLANK in found else "".join(found)
 
         return cut(lambda blank: blank + place), cut(lambda blank: place + blank)
-
-    def _misfit(self, reason: str) -> BadInputError:
-        return BadInputError(
-            f"PRM format {self._format.name!r} does not fit the tokenizer: {reason}; choose the "
-            "format the model was trained with"
-        )

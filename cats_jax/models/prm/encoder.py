@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadInputError
-from ..prompts.chat import QUESTION, STEP, TAG, ChatError, ChatTemplate, Ids, Run, filled
+from ..prompts.chat import QUESTION, STEP, TAG, ChatTemplate, Ids, Run, filled, trimmed
 from .format import PRMFormat, TokenPair
 
-# Texts whose ids are remembered: a path's earlier steps come again with every later one.
-_REMEMBERED = 1 << 16
+REMEMBERED = 1 << 16
+"""Texts whose ids are remembered: a path's earlier steps come again with every later one."""
 
-# For a first look at whether format and tokenizer go together.
-_SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
+SAMPLE = ("What is 1+1?", ("1+1 is 2.", "So 2 is the answer."))
+"""A question and steps, for a first look at whether format and tokenizer go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +61,15 @@ class StepEncoder:
             pair = prm_format.read_out
             self.pair_ids = (single(pair.positive), single(pair.negative))
             check_pair(prm_format, self.pair_ids)
-        self._chat = ChatTemplate(tokenizer)
+        self._chat = chat_template(prm_format, tokenizer)
         self._begin: Ids = ()
-        try:
-            self._trims = prm_format.layout != "text" and self._chat.trims()
-            first, later = self._texts()
-        except ChatError as error:
-            raise self._misfit(str(error)) from error
+        self._trims = "" if prm_format.layout == "text" else self._chat.trims()
+        first, later = self._texts()
         behind = prm_format.joined and prm_format.tag in self._chat.special
         self._first, self._later = self._unit(first), self._unit(later, behind=behind)
         self._first = replace(self._first, before=(*self._begin, *self._first.before))
         if not self._first.before:
-            raise self._misfit("its prompt does not begin with a special token")
+            raise self._chat.misfit("its prompt does not begin with a special token")
         # What follows a tag that is ordinary text is encoded behind the text that makes the tag.
         self._anchor = prm_format.tag.removeprefix("▁")
         self._anchored = (
@@ -81,9 +78,9 @@ class StepEncoder:
             and not self._later.before
             and self._chat.encode(self._anchor) == (self.tag_id,)
         )
-        self._prompt_chunks = functools.lru_cache(_REMEMBERED)(self._encode_prompt)
-        self._opening_chunks = functools.lru_cache(_REMEMBERED)(self._encode_opening)
-        self._step_chunk = functools.lru_cache(_REMEMBERED)(self._encode_step)
+        self._prompt_chunks = functools.lru_cache(REMEMBERED)(self._encode_prompt)
+        self._opening_chunks = functools.lru_cache(REMEMBERED)(self._encode_opening)
+        self._step_chunk = functools.lru_cache(REMEMBERED)(self._encode_step)
         if prm_format.joined:
             self._check_sample(first, later)
 
@@ -104,7 +101,9 @@ class StepEncoder:
 
     def _encode_opening(self, question: str, step: str) -> tuple[Ids, ...]:
         """The chunks of the prompt and of the first step."""
-        question = self._trimmed_question(question)
+        # A step follows the question in its message, unless the message is the whole prompt.
+        right = self._trims if self._format.layout == "answer" else ""
+        question = trimmed(question, self._format.prompt, self._trims, right)
         prompt, opening = self._prompt_chunks(question)
         whole = self._chat.encode(
             filled(self._first.run, {QUESTION: question, STEP: self._step_text(step)})
@@ -121,15 +120,6 @@ class StepEncoder:
         opening = filled(run[: run.index(STEP)], {QUESTION: question})
         before = self._chat.ids(self._first.before, {QUESTION: question})
         return before, self._chat.encode(opening)
-
-    def _trimmed_question(self, question: str) -> str:
-        """The question without the white space that the template cuts off a whole message."""
-        left, right = self._format.prompt.split("{question}")
-        if self._trims and not left:
-            question = question.lstrip()
-        if self._trims and not right and self._format.layout == "answer":
-            question = question.rstrip()
-        return question
 
     def _encode_step(self, step: str) -> Ids:
         """The chunk of a step that follows another."""
@@ -161,21 +151,21 @@ class StepEncoder:
         if prm_format.layout == "text":
             begin = self._tokenizer.bos_token
             if begin is None and prm_format.joined:
-                raise self._misfit("it has no token for the beginning of a text (bos_token)")
+                raise self._chat.misfit("it has no token for the beginning of a text (bos_token)")
             # The families' tokenizers put it before the ids of the text.
             self._begin = () if begin is None else (self._tokenizer.bos_token_id,)
             return prompt + STEP, prm_format.between + STEP
         if prm_format.layout == "answer":
             text = self._chat.render([("user", prompt)], answer=True, system=prm_format.system)
             if text.count(QUESTION) != 1:
-                raise self._misfit("its chat template does not show the user's message once")
+                raise self._chat.misfit("its chat template does not show the user's message once")
             return text + STEP, prm_format.between + STEP
         turns = [("user", prompt + STEP), ("assistant", TAG)]
         turns += [("user", STEP), ("assistant", TAG)]
         text = self._chat.render(turns, answer=False, system=prm_format.system)
         first, *rest = text.split(TAG)
         if len(rest) != 2 or [part.count(STEP) for part in (first, *rest)] != [1, 1, 0]:
-            raise self._misfit("its chat template does not show each of four turns once")
+            raise self._chat.misfit("its chat template does not show each of four turns once")
         return first, rest[0]
 
     def _unit(self, text: str, *, behind: bool = False) -> _Unit:
@@ -191,7 +181,7 @@ class StepEncoder:
 
     def _check_sample(self, first: str, later: str) -> None:
         """Raises BadInputError if a sample's chunks differ from the ids of its joined text."""
-        question, steps = _SAMPLE
+        question, steps = SAMPLE
         tag = self._format.tag if self._format.tag in self._chat.special else self._anchor
         tag = " " + tag if self._format.tag != self._anchor else tag
         text = first.replace(QUESTION, question).replace(STEP, steps[0])
@@ -200,16 +190,16 @@ class StepEncoder:
         joined = [*self._begin, *self._tokenizer(text, add_special_tokens=False)["input_ids"]]
         chunks = [token for chunk in self.chunks(question, steps) for token in chunk]
         if chunks != joined:
-            raise self._misfit(
+            raise self._chat.misfit(
                 "a plain sample has other ids as one text than in its parts (if the PRM was "
                 "trained on steps encoded one by one, joined: false says so)"
             )
 
-    def _misfit(self, reason: str) -> BadInputError:
-        return BadInputError(
-            f"PRM format {self._format.name!r} does not fit the tokenizer: {reason}; choose the "
-            "format the PRM was trained with"
-        )
+
+def chat_template(prm_format: PRMFormat, tokenizer: Any) -> ChatTemplate:
+    """The chat template that a format uses."""
+    way_out = "; choose the format the PRM was trained with"
+    return ChatTemplate(tokenizer, f"PRM format {prm_format.name!r}", way_out)
 
 
 def check_pair(prm_format: PRMFormat, pair: tuple[int, int]) -> None:

@@ -14,12 +14,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...errors import BadInputError
 from .bounded_template import render
 
 Ids = tuple[int, ...]
 
 Run = tuple[str, ...]
 """Pieces of the text between two special tokens; a place is a piece of its own."""
+
+Blanks = str | None
+"""Characters that are cut off a text, as `str.strip` takes them: None is all white space."""
 
 # Noncharacters of Unicode, which no text contains, mark the places.
 QUESTION, STEP, TAG, SYSTEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
@@ -35,15 +39,16 @@ _BEHIND, _BARE = "\ufdd4", "\ufdd5"
 _VARIABLES = {"date_string": "26 Jul 2024"}
 
 
-class ChatError(ValueError):
-    """A chat template is missing or refuses a conversation; callers complete the message."""
+class ChatError(BadInputError):
+    """A format does not fit a tokenizer or its chat template."""
 
 
 class ChatTemplate:
-    """A tokenizer's chat template and special tokens.
+    """A tokenizer's chat template and special tokens, which a format uses.
 
     Args:
         tokenizer: a transformers tokenizer.
+        name, way_out: beginning and end of error messages: the format, and what the user can do.
         switches: further variables of the template.
 
     Attributes:
@@ -53,17 +58,28 @@ class ChatTemplate:
         ChatError: the template does not mention a switch.
     """
 
-    def __init__(self, tokenizer: Any, switches: Mapping[str, bool] | None = None):
+    def __init__(
+        self,
+        tokenizer: Any,
+        name: str,
+        way_out: str = "",
+        switches: Mapping[str, bool] | None = None,
+    ):
         self._tokenizer = tokenizer
+        self._name, self._way_out = name, way_out
         self._switches = switches or {}
-        for name in self._switches:
-            if not has_switch(tokenizer, name):
-                raise ChatError(f"its chat template has no switch {name}: leave the key out")
+        for switch in self._switches:
+            if not has_switch(tokenizer, switch):
+                raise self.misfit(f"its chat template has no switch {switch}: leave the key out")
         added = tokenizer.added_tokens_decoder
         self.special = {str(token): i for i, token in added.items()}
         self._bare_left = {str(token) for token in added.values() if token.lstrip}
         self._bare_right = {str(token) for token in added.values() if token.rstrip}
         self._inner = _without_first_space(tokenizer)
+
+    def misfit(self, reason: str) -> ChatError:
+        """An error that says why the format does not fit."""
+        return ChatError(f"{self._name} does not fit the tokenizer: {reason}{self._way_out}")
 
     def render(self, turns: Sequence[tuple[str, str]], *, answer: bool, system: str = "") -> str:
         """The text of a conversation.
@@ -77,7 +93,7 @@ class ChatTemplate:
             ChatError: there is no template, or it refuses these turns.
         """
         if self._tokenizer.chat_template is None:
-            raise ChatError("it has no chat template")
+            raise self.misfit("it has no chat template")
         turns = [("system", system), *turns] if system else turns
         variables = {
             **self._tokenizer.special_tokens_map,
@@ -92,11 +108,12 @@ class ChatTemplate:
             return render(self._tokenizer.get_chat_template(), variables)
         # Also raised for a tokenizer with several templates but none for chats.
         except ValueError as error:
-            raise ChatError(f"its chat template refuses these turns ({error!s:.300})") from error
+            reason = f"its chat template refuses these turns ({error!s:.300})"
+            raise self.misfit(reason) from error
 
-    def trims(self) -> bool:
-        """Whether the template cuts white space off a user's message."""
-        return f" {STEP} " not in self.render([("user", f" {STEP} ")], answer=True)
+    def trims(self) -> Blanks:
+        """What the template cuts off both ends of a user's message: all white space, or nothing."""
+        return "" if f" {STEP} " in self.render([("user", f" {STEP} ")], answer=True) else None
 
     def cut(self, text: str, *, behind: bool = False) -> list[int | Run]:
         """A text as a list of ids of special tokens and of the runs between them, in order.
@@ -145,6 +162,16 @@ class ChatTemplate:
 def has_switch(tokenizer: Any, name: str) -> bool:
     """Whether a tokenizer has a chat template that mentions a variable."""
     return name in (tokenizer.get_chat_template() if tokenizer.chat_template else "")
+
+
+def trimmed(question: str, prompt: str, left: Blanks, right: Blanks) -> str:
+    """A question without the blanks that a template cuts off the ends of a whole message.
+
+    `prompt` is the message, with {question} once.
+    """
+    before, after = prompt.split("{question}")
+    question = question if before else question.lstrip(left)
+    return question if after else question.rstrip(right)
 
 
 def filled(run: Run, texts: Mapping[str, str]) -> str:

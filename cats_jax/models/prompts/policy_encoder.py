@@ -11,8 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import BadInputError
-from .chat import QUESTION, STEP, SYSTEM, ChatError, ChatTemplate, Ids, Run
+from .chat import QUESTION, STEP, SYSTEM, ChatError, ChatTemplate, Ids, Run, trimmed
 from .policy_format import PolicyFormat
 
 # The template is filled in once per question, not once per path of it.
@@ -39,23 +38,22 @@ class PromptEncoder:
     def __init__(self, policy_format: PolicyFormat, tokenizer: Any):
         self._format = policy_format
         switch = policy_format.enable_thinking
-        try:
-            self._chat = ChatTemplate(
-                tokenizer, None if switch is None else {"enable_thinking": switch}
-            )
-        except ChatError as error:
-            raise self._misfit(str(error)) from error
+        switches = {} if switch is None else {"enable_thinking": switch}
+        name = f"policy format {policy_format.name!r}"
+        self._chat = ChatTemplate(tokenizer, name, switches=switches)
         self._prompt = policy_format.prompt
         system = policy_format.system
         if system and not self._shows_system(system):
             system, self._prompt = "", f"{system}\n\n{self._prompt}"
         self._system = system
-        self._items = self._conversation(system, self._prompt)
+        self._items_of = functools.cache(self._conversation)
+        self._items = self._items_of(system, self._prompt)
         self._trims = self._chat.trims()
         vocabulary = {**tokenizer.get_vocab(), **self._chat.special}
         self.end_ids = frozenset(
             vocabulary[name] for name in policy_format.end_tokens if name in vocabulary
         )
+
         self.prompt_ids: Callable[..., Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
 
     def _shows_system(self, system: str) -> bool:
@@ -69,14 +67,11 @@ class PromptEncoder:
     def _conversation(self, system: str, prompt: str) -> list[int | Run]:
         """The conversation with a place for the question; "" means no system message."""
         user = prompt.replace("{question}", QUESTION)
-        try:
-            text = self._chat.render([("user", user)], answer=True, system=system)
-        except ChatError as error:
-            raise self._misfit(str(error)) from error
+        text = self._chat.render([("user", user)], answer=True, system=system)
         if text.count(QUESTION) != 1:
-            raise self._misfit("its chat template does not show the user's message once")
+            raise self._chat.misfit("its chat template does not show the user's message once")
         if system == SYSTEM and text.count(SYSTEM) != 1:
-            raise self._misfit("its chat template does not show a system message")
+            raise self._chat.misfit("its chat template does not show a system message")
         return self._chat.cut(text)
 
     @functools.cached_property
@@ -85,27 +80,14 @@ class PromptEncoder:
         places = [isinstance(item, tuple) and QUESTION in item for item in self._items]
         return self._chat.ids(self._items[: places.index(True)])
 
-    @functools.cached_property
-    def _items_with_system(self) -> list[int | Run]:
-        """The conversation with places for a system message and the question."""
-        return self._conversation(SYSTEM, self._format.prompt)
-
-    @functools.cached_property
-    def _items_without_system(self) -> list[int | Run]:
-        """The conversation with a place for the question, and without a system message."""
-        return self._conversation("", self._format.prompt)
-
     def _prompt_ids(self, question: str, system: str | None = None) -> Ids:
         """Ids of the question as a user's turn and of the beginning of the assistant's turn."""
-        prompt = self._prompt if system is None else self._format.prompt
-        left, right = prompt.split("{question}")
-        if self._trims:
-            question = question if left else question.lstrip()
-            question = question if right else question.rstrip()
-        if not system:
-            items = self._items if system is None else self._items_without_system
-            return self._chat.ids(items, {QUESTION: question})
-        return self._chat.ids(self._items_with_system, {QUESTION: question, SYSTEM: system})
+        prompt, items = self._prompt, self._items
+        if system is not None:
+            prompt = self._format.prompt
+            items = self._items_of(SYSTEM if system else "", prompt)
+        question = trimmed(question, prompt, self._trims, self._trims)
+        return self._chat.ids(items, {QUESTION: question, SYSTEM: system or ""})
 
     def answered_ids(self, question: str, answer: str) -> Ids:
         """Ids of the prompt and of an answer; none if the chat template refuses the answer."""
@@ -120,8 +102,3 @@ class PromptEncoder:
     def text_ids(self, text: str) -> Ids:
         """Ids of a text within an answer; names of special tokens in it are these tokens."""
         return self._chat.ids(self._chat.cut(text, behind=True))
-
-    def _misfit(self, reason: str) -> BadInputError:
-        return BadInputError(
-            f"policy format {self._format.name!r} does not fit the tokenizer: {reason}"
-        )
