@@ -5,10 +5,9 @@ Weights are compared with the threshold as they are stored, without rounding.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import pathlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,25 +88,22 @@ def checkpoint_sparsity(
     config = _config(folder)
     _check_plain(folder, tensors.values(), config)
     embedding = next((name for name in _EMBEDDINGS if name in tensors), None)
-    tied = bool(config.get("tie_word_embeddings")) and embedding is not None
-    watched = {embedding, _LM_HEAD} if tied and _LM_HEAD in tensors else set()
     sizes: dict[str, int] = {}
     zeros: dict[str, int] = {}
-    digests: dict[str, str] = {}
     read, all_bytes = 0, sum(tensor.stop - tensor.start for tensor in tensors.values())
+    merged = {name for name in tensors if adapter is not None and adapter.changes(name)}
     for name, tensor in tensors.items():
         if tensor.is_float:
-            digest = hashlib.sha256() if name in watched else None
-            if adapter is not None and adapter.changes(name):
-                sizes[name], zeros[name] = _count_merged(tensor, adapter)
-            else:
-                sizes[name], zeros[name] = _count(tensor, digest)
-            if digest is not None:
-                digests[name] = digest.hexdigest()
+            magnitudes: Iterable[np.ndarray] = _magnitudes(tensor)
+            if adapter is not None and name in merged:
+                magnitudes = [np.abs(adapter.merged_stored(tensor).numpy())]
+            counts = [(values.size, _num_small(values)) for values in magnitudes]
+            sizes[name], zeros[name] = map(sum, zip((0, 0), *counts, strict=True))
         read += tensor.stop - tensor.start
         progress(read / max(1, all_bytes))
     duplicates: tuple[str, ...] = ()
-    if len(digests) == 2 and len(set(digests.values())) == 1:
+    tied = config.get("tie_word_embeddings") and {embedding, _LM_HEAD} <= sizes.keys() - merged
+    if tied and _equal(tensors[_LM_HEAD], tensors[str(embedding)]):
         duplicates = (_LM_HEAD,)
         del sizes[_LM_HEAD], zeros[_LM_HEAD]
     if not sum(sizes.values()):
@@ -177,34 +173,33 @@ def _last_layer(
     return tuple(name for name in names if name in sizes), ""
 
 
-def _count(tensor: StoredTensor, digest: Any) -> tuple[int, int]:
-    """(number of values of a tensor, number of those below the threshold)."""
-    kind, size, below = _KINDS[tensor.dtype], 0, 0
-    left = (tensor.stop - tensor.start) // kind.itemsize
-    with tensor.file.open("rb") as stream:
-        stream.seek(tensor.start)
-        while left:
-            values = np.fromfile(stream, kind, min(left, _BLOCK // kind.itemsize))
-            if not len(values):
-                raise BadInputError(f"{str(tensor.file)!r} ends early: download it again")
-            left -= len(values)
-            if digest is not None:
-                digest.update(values)
-            magnitudes = np.abs(_widened(values) if tensor.dtype == "BF16" else values)
-            if not magnitudes.max() < np.inf:  # nor NaN
-                raise BadInputError(
-                    f"{str(tensor.file.parent)!r}: its sparsity is undefined: tensor "
-                    f"{tensor.name!r} holds NaN or infinity"
-                )
-            size += len(values)
-            below += _num_small(magnitudes)
-    return size, below
+def _blocks(tensor: StoredTensor) -> Iterator[np.ndarray]:
+    """The stored values of a tensor, some at a time; those of bfloat16 as u16."""
+    kind = np.dtype(_KINDS[tensor.dtype])
+    size = (tensor.stop - tensor.start) // kind.itemsize
+    step = _BLOCK // kind.itemsize
+    for start in range(0, size, step):
+        offset = tensor.start + start * kind.itemsize
+        yield np.fromfile(tensor.file, kind, min(step, size - start), offset=offset)
 
 
-def _count_merged(tensor: StoredTensor, adapter: Adapter) -> tuple[int, int]:
-    """As `_count`, of a tensor with an adapter's change."""
-    values = adapter.merged_stored(tensor).numpy()
-    return values.size, _num_small(np.abs(values))
+def _magnitudes(tensor: StoredTensor) -> Iterator[np.ndarray]:
+    """Absolute values of a tensor's numbers, some at a time."""
+    for values in _blocks(tensor):
+        magnitudes = np.abs(_widened(values) if tensor.dtype == "BF16" else values)
+        if not magnitudes.max() < np.inf:  # nor NaN
+            raise BadInputError(
+                f"{str(tensor.file.parent)!r}: its sparsity is undefined: tensor "
+                f"{tensor.name!r} holds NaN or infinity"
+            )
+        yield magnitudes
+
+
+def _equal(one: StoredTensor, other: StoredTensor) -> bool:
+    """Whether two tensors are stored as the same bytes."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return all(map(np.array_equal, _blocks(one), _blocks(other)))
 
 
 def _num_small(magnitudes: np.ndarray) -> int:
@@ -219,7 +214,4 @@ def _widened(values: np.ndarray) -> np.ndarray:
     return halves.view("<f4")[:, 0]
 
 
-_KINDS = {
-    name: np.dtype(kind)
-    for name, kind in (("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("BF16", "<u2"))
-}
+_KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
