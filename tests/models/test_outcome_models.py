@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import outcome_models
@@ -15,7 +16,6 @@ from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.family import choose_format, load_format
 from cats_jax.models.prm.format import (
     OUTCOME,
-    OUTCOME_CLASSIFIER,
     PRM_FORMATS,
     TRL,
     Head,
@@ -126,7 +126,10 @@ def test_auto_takes_a_classifier_with_one_label_and_names_the_format_of_one_with
     assert choose_format("auto", folders["llama"]) is OUTCOME
     with pytest.raises(BadInputError, match=r"2 labels.*set format: outcome-classifier if it"):
         choose_format("auto", folders["two-labels"])
-    assert choose_format("outcome-classifier", folders["two-labels"]) is OUTCOME_CLASSIFIER
+    assert (
+        choose_format("outcome-classifier", folders["two-labels"])
+        is PRM_FORMATS["outcome-classifier"]
+    )
     for rows, message in (
         (3, "3 labels: name the good one in a .yaml"),
         (None, "without the tens"),
@@ -148,16 +151,13 @@ def test_a_head_of_another_width_is_refused_before_weights_are_read(folders):
     with pytest.raises(BadInputError, match=r"shape \(2, 64\), the PRM format needs \(1, inputs"):
         HuggingFaceScorer(folders["two-labels"], OUTCOME)
     with pytest.raises(BadInputError, match=r"shape \(1, 64\), the PRM format needs \(2 or more"):
-        HuggingFaceScorer(folders["qwen"], OUTCOME_CLASSIFIER)
+        HuggingFaceScorer(folders["qwen"], PRM_FORMATS["outcome-classifier"])
     with pytest.raises(BadInputError, match=r"ForSequenceClassification, and .* scores each step"):
         HuggingFaceScorer(folders["two-labels"], TRL)
 
 
 def test_a_model_without_a_chat_template_is_refused(folders, tmp_path):
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in folders["qwen"].iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
+    copy = shutil.copytree(folders["qwen"], tmp_path / "copy")
     config = json.loads((copy / "tokenizer_config.json").read_text())
     del config["chat_template"]
     (copy / "tokenizer_config.json").write_text(json.dumps(config))

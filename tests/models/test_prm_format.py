@@ -13,7 +13,6 @@ from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.family import choose_format, load_format
 from cats_jax.models.prm.format import (
     PRM_FORMATS,
-    SKYWORK,
     WORLD,
     Head,
     PRMFormat,
@@ -130,7 +129,7 @@ def test_tokens_that_the_tokenizer_lacks_are_refused(tokenizer, change, token):
 
 def test_the_reason_is_right_where_a_token_is_unknown_or_several(tokenizer):
     with pytest.raises(BadInputError, match=r"needs '\\n' as one token, the tokenizer has no such"):
-        StepEncoder(SKYWORK, tokenizer)
+        StepEncoder(PRM_FORMATS["skywork"], tokenizer)
     with pytest.raises(BadInputError, match="needs '12' as one token, the tokenizer makes 2 of it"):
         StepEncoder(dataclasses.replace(WORLD, tag="12"), tokenizer)
 

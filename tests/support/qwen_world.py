@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from cats_jax import world
 from cats_jax.models.prm.encoder import StepEncoder
-from cats_jax.models.prm.format import SKYWORK
+from cats_jax.models.prm.format import PRM_FORMATS
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import QWEN_2_5
 from cats_jax.world import task
@@ -45,7 +45,7 @@ _ROLES = {
     "user": world_tokenizer.BOS_ID,
     "assistant": world_tokenizer.SEPARATOR_ID,
     " what": world_tokenizer.TOKEN_IDS["?"],
-    SKYWORK.tag: world_tokenizer.SEPARATOR_ID,
+    PRM_FORMATS["skywork"].tag: world_tokenizer.SEPARATOR_ID,
     BOS: world_tokenizer.BOS_ID,
     END: world_tokenizer.EOS_ID,
 }
@@ -129,7 +129,7 @@ def make_prm(tokenizer: pathlib.Path, out: pathlib.Path, *, num_steps: int) -> N
     """
     loaded = PreTrainedTokenizerFast.from_pretrained(tokenizer, local_files_only=True)
     loaded.bos_token = BOS
-    encoder = StepEncoder(SKYWORK, loaded)
+    encoder = StepEncoder(PRM_FORMATS["skywork"], loaded)
 
     def rows(seed: int) -> Iterator[_Row]:
         rng = random.Random(seed)

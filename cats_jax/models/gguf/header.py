@@ -25,19 +25,8 @@ _MAX_ENTRIES = 1 << 16
 _MAX_HEADER = 1 << 28
 _MAX_AXES = 4
 
-_SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+# The types of values, by their numbers, as codes of `struct`.
+_SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
@@ -138,10 +127,7 @@ def _read(
 
 class _Header:
     def __init__(
-        self,
-        path: pathlib.Path,
-        stream: BinaryIO,
-        block_sizes: Mapping[int, tuple[int, int]],
+        self, path: pathlib.Path, stream: BinaryIO, block_sizes: Mapping[int, tuple[int, int]]
     ):
         self._path, self._stream, self._block_sizes = path, stream, block_sizes
         self._size = path.stat().st_size

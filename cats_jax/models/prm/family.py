@@ -14,7 +14,6 @@ from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..weights import StoredTensor, stored_tensors
 from .format import (
     OUTCOME,
-    OUTCOME_CLASSIFIER,
     PRM_FORMATS,
     Head,
     PRMFormat,
@@ -130,7 +129,7 @@ def _outcome_format(
     if labels == 2:
         raise BadInputError(
             f"{known} with 2 labels, whose files don't say which is the good one: set format: "
-            f"{OUTCOME_CLASSIFIER.name} if it is label 1, otherwise write a .yaml file"
+            "outcome-classifier if it is label 1, otherwise write a .yaml file"
         )
     if labels != 1:
         raise BadInputError(

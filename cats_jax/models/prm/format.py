@@ -187,36 +187,20 @@ def _read_out_kind(content: Any) -> type[TokenPair | Head]:
     return WrittenVerdict if keys & of_verdicts - {"positive", "negative"} else TokenPair
 
 
-def _shipped(name: str) -> PRMFormat:
-    return load_format(pathlib.Path(__file__).with_name("formats") / f"{name}.yaml")
+_NAMES = (
+    "world", "math-shepherd", "rlhflow", "skywork", "qwen2.5-math-prm", "trl", "outcome",
+    "outcome-classifier", "judge-critique", "judge-probability",
+)  # fmt: skip
 
+_FOLDER = pathlib.Path(__file__).with_name("formats")
 
-WORLD = _shipped("world")
-MATH_SHEPHERD = _shipped("math-shepherd")
-RLHFLOW = _shipped("rlhflow")
-SKYWORK = _shipped("skywork")
-QWEN_MATH_PRM = _shipped("qwen2.5-math-prm")
-TRL = _shipped("trl")
-OUTCOME = _shipped("outcome")
-OUTCOME_CLASSIFIER = _shipped("outcome-classifier")
-JUDGE_CRITIQUE = _shipped("judge-critique")
-JUDGE_PROBABILITY = _shipped("judge-probability")
+PRM_FORMATS = {name: load_format(_FOLDER / f"{name}.yaml") for name in _NAMES}
 
-PRM_FORMATS: dict[str, PRMFormat] = {
-    value.name: value
-    for value in (
-        WORLD,
-        MATH_SHEPHERD,
-        RLHFLOW,
-        SKYWORK,
-        QWEN_MATH_PRM,
-        TRL,
-        OUTCOME,
-        OUTCOME_CLASSIFIER,
-        JUDGE_CRITIQUE,
-        JUDGE_PROBABILITY,
-    )
-}
+WORLD = PRM_FORMATS["world"]
+QWEN_MATH_PRM = PRM_FORMATS["qwen2.5-math-prm"]
+TRL = PRM_FORMATS["trl"]
+OUTCOME = PRM_FORMATS["outcome"]
+JUDGE_CRITIQUE = PRM_FORMATS["judge-critique"]
 
 
 def prm_format(name: str) -> PRMFormat:

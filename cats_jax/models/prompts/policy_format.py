@@ -76,12 +76,11 @@ def load_format(path: str | pathlib.Path) -> PolicyFormat:
         return PolicyFormat(**{"name": pathlib.Path(path).stem, **values})
 
 
-def _shipped(name: str) -> PolicyFormat:
-    return load_format(pathlib.Path(__file__).with_name("formats") / f"{name}.yaml")
+_FOLDER = pathlib.Path(__file__).with_name("formats")
 
-
-PLAIN, CHAT = _shipped("plain"), _shipped("chat")
-LLAMA_3, QWEN_2_5 = _shipped("llama-3"), _shipped("qwen2.5")
+PLAIN, CHAT, LLAMA_3, QWEN_2_5 = (
+    load_format(_FOLDER / f"{name}.yaml") for name in ("plain", "chat", "llama-3", "qwen2.5")
+)
 POLICY_FORMATS = {each.name: each for each in (PLAIN, CHAT, LLAMA_3, QWEN_2_5)}
 
 AUTO = "auto"

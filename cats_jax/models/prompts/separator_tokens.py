@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -75,24 +74,23 @@ def _is_spelled(
         return True  # a vocabulary of bytes
     size = len(separator)
     inner = {text: token for token, text in texts.items() if 0 < len(text) < size}
-    first: dict[int, int] = {}
+    # By a number of characters: tokens that end with so many of the separator's first ones, and a
+    # token that begins with all behind them.
+    ways: dict[int, tuple[int, ...]] = {}
     last: dict[int, int] = {}
     for token, text in texts.items():
         for k in range(1, size):
             if text.endswith(separator[:k]):
-                first.setdefault(k, token)
+                ways.setdefault(k, (token,))
             if text.startswith(separator[k:]):
                 last.setdefault(k, token)
-    ways: deque[tuple[int, tuple[int, ...]]] = deque((k, (first[k],)) for k in sorted(first))
-    seen = set(first)
-    while ways:
-        place, tokens = ways.popleft()
+    for k in range(1, size):
+        if k not in ways:
+            continue
         # Some decoders write spaces between tokens: the text decides.
-        if place in last and separator in decode([*tokens, last[place]]):
+        if k in last and separator in decode([*ways[k], last[k]]):
             return True
-        for end in range(place + 1, size):
-            token = inner.get(separator[place:end])
-            if token is not None and end not in seen:
-                seen.add(end)
-                ways.append((end, (*tokens, token)))
+        for end in range(k + 1, size):
+            if (token := inner.get(separator[k:end])) is not None:
+                ways.setdefault(end, (*ways[k], token))
     return False
