@@ -1,7 +1,7 @@
 """The Hugging Face bridge against literal, slow references, and its bitwise invariances."""
 
-import dataclasses
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -278,12 +278,9 @@ def test_a_question_that_leaves_no_room_is_refused(generator):
         generator.check_question(Question("big", "1" * 190))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}, {"seeds": (-1,)}]
-)
-def test_sampling_parameters_are_checked(generator, changes):
+def test_sampling_parameters_are_checked(generator):
     with pytest.raises(BadInputError, match="'short'"):
-        generator.generate([request(QUESTIONS[0], **changes)])
+        generator.generate([request(QUESTIONS[0], top_p=0.0)])
 
 
 def sentence_tokenizer():
@@ -592,11 +589,7 @@ def no_weights(monkeypatch):
 @pytest.fixture
 def copy(folder, tmp_path):
     """A copy of the model folder that a test may break."""
-    target = tmp_path / "broken"
-    target.mkdir()
-    for file in folder.iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
-    return target
+    return shutil.copytree(folder, tmp_path / "broken")
 
 
 @pytest.mark.usefixtures("no_weights")
@@ -653,13 +646,6 @@ def test_weights_that_lack_a_tensor_are_refused(copy):
         make_generator(copy)
 
 
-def test_truncated_weights_are_refused(copy):
-    whole = (copy / "model.safetensors").read_bytes()
-    (copy / "model.safetensors").write_bytes(whole[:-100])
-    with pytest.raises(BadInputError, match="is not a complete safetensors file"):
-        make_generator(copy)
-
-
 @pytest.mark.usefixtures("no_weights")
 def test_settings_of_the_policy_are_checked(copy):
     with pytest.raises(BadInputError, match=r"no token .* contains the step separator '\|'"):
@@ -669,13 +655,6 @@ def test_settings_of_the_policy_are_checked(copy):
     for name in ("max_step_tokens", "max_answer_tokens", "batch_tokens"):
         with pytest.raises(BadInputError, match=f"{name} must be at least 1"):
             make_generator(copy, **{name: 0})
-
-
-@pytest.mark.usefixtures("no_weights")
-def test_a_format_whose_tag_the_tokenizer_lacks_is_refused(copy):
-    other = dataclasses.replace(WORLD, tag="<extra_0>")
-    with pytest.raises(BadInputError, match="needs '<extra_0>' as one token"):
-        HuggingFaceScorer(copy, other)
 
 
 def test_logits_that_are_no_numbers_stop_the_run(folder):
