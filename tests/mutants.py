@@ -220,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "total > MAX_INFLATED", "total < 0", "tests/storage/test_reading.py -k inflating"),
     Mutant("a sliding window has a token more", "cats_jax/models/huggingface/attention.py:sliding",
         "from_here > window", "from_here > window + 1",
-        "tests/models/test_sliding_windows.py -k last_tokens"),
+        "tests/models/test_architectures.py -k last_tokens"),
     Mutant("a server that ignores n is asked again",
         "cats_jax/models/serving/http_engine.py:HTTPSampler._read", "len(choices) == 1 < body['n']",
         "len(choices) == 0 < body['n']", "tests/models/test_http_engine.py -k first_reply"),

@@ -207,6 +207,7 @@ def test_a_format_is_read_from_yaml(tmp_path):
         ("sistem: x", "key 'sistem' is unknown: did you mean 'system'"),
         ("end_tokens: x", "end_tokens: 'x' must be a list of texts"),
         ("prompt: Q", r"'mine': prompt='Q' must have \{question\} once"),
+        ("step_separator: ''", "'mine': step_separator must not be empty"),
     ]:
         file.write_text(text)
         with pytest.raises(BadInputError, match=match):
@@ -238,13 +239,6 @@ def test_a_system_message_without_a_place_stands_in_the_user_s_message(tokenizer
     # A question's own is refused as before: it would be lost.
     with pytest.raises(BadInputError, match=r"does not show|refuses these turns"):
         encoder.prompt_ids(QUESTION, "Be brief.")
-
-
-def test_formats_that_break_a_rule_are_refused():
-    with pytest.raises(BadInputError, match=r"prompt='Q' must have \{question\} once"):
-        PolicyFormat("mine", prompt="Q")
-    with pytest.raises(BadInputError, match="step_separator must not be empty"):
-        PolicyFormat("mine", step_separator="")
 
 
 def test_templates_that_do_not_fit_are_refused():

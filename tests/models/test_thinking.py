@@ -307,26 +307,15 @@ def test_a_model_that_ends_within_its_thought_gives_no_answer(folder, plain):
 def test_whole_answers_and_searches(folder, plain):
     format = thinking(budget=40)
     policy, engine = writing(folder, plain, telling(CALM), format)
+    prm = HuggingFaceScorer(prm_path("exact"), WORLD)
     for strategy in (search.best_of_n(), search.majority(), search.beam(expansion=2)):
         searcher = Searcher(
-            policy=policy, scorer=Halves(), strategy=strategy, num_candidates=2, max_depth=4
+            policy=policy, scorer=prm, strategy=strategy, num_candidates=2, max_depth=4
         )
         (result,) = searcher.run([QUESTION])
         assert result.answer == "3"
         assert result.ledger.generated >= len(ids_of(CALM)) - 1
     assert any(request.step_end is None for request in engine.asked)  # whole answers
-
-
-class Halves:
-    name, num_parameters, sparsity_total, sparsity_last_layer = "halves", 0, 0.0, 0.0
-
-    def score(self, questions, paths):
-        from cats_jax.protocols import Scoring, TokenUsage
-
-        return Scoring([0.5] * len(paths), [TokenUsage()] * len(paths), 0.0)
-
-    def keep_only(self, question, paths):
-        pass
 
 
 def greedy_by_hand(folder, prompt, budget, most):
