@@ -61,21 +61,13 @@ _SAME = 0.1
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _SIZES = (
-    "max_position_embeddings",
-    "vocab_size",
-    "num_hidden_layers",
-    "num_attention_heads",
+    "max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads",
     "hidden_size",
-)
+)  # fmt: skip
 """What a configuration must name."""
 
 
-_OTHER_HEADS = (
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "RewardModel",
-    "PrmModel",
-)
+_OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "RewardModel", "PrmModel")
 """Some endings of the names of architectures whose head writes no text."""
 
 
@@ -227,7 +219,14 @@ class CausalModel:
             BadInputError: a tensor is missing; or see `check_computable` and `Adapter.merged`.
         """
         self.check_computable()
-        self._check_stored()
+        # Before transformers allocates the layers: all of them can have weights.
+        width, stored = int(self.text_config.hidden_size), num_values(self._folder)
+        if self._num_layers * width > stored:
+            raise BadInputError(
+                f"{str(self._folder)!r}: config.json names {self._num_layers} layers of width "
+                f"{width}, for which {stored} stored numbers are too few: check that config.json "
+                "belongs to these weights"
+            )
         with _reading(self._folder):
             if self._num_threads is None:
                 self._num_threads = default_threads(self._folder, self.device.type)
@@ -252,16 +251,6 @@ class CausalModel:
             self.adapter.merge_into(self.model)
         self.model.to(self.device).eval()
         self.num_parameters = sum(p.numel() for p in self.model.parameters())
-
-    def _check_stored(self) -> None:
-        """Check that all layers can have weights, before transformers allocates the layers."""
-        stored = num_values(self._folder)
-        if self._num_layers * int(self.text_config.hidden_size) > stored:
-            raise BadInputError(
-                f"{str(self._folder)!r}: config.json names {self._num_layers} layers of width "
-                f"{self.text_config.hidden_size}, for which {stored} stored numbers are too few: "
-                "check that config.json belongs to these weights"
-            )
 
     def new_cache(self) -> PrefixCache:
         """An empty prefix cache of this model's shape; load the weights first."""
@@ -497,12 +486,17 @@ class CausalModel:
             The logits at each chunk's last token, [B, V], and each chunk's keys and values,
             [planes, heads, tokens, dim].
         """
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, (prefix, chunk) in enumerate(zip(prefixes, chunks, strict=True)):
+            length = 0 if prefix is None else len(prefix)
+            widths = (padded(length, WIDTH), padded(len(chunk), CHUNK_WIDTH))
+            groups.setdefault(widths, []).append(row)
         parts: list[Part] = []
         tokens: list[np.ndarray] = []
         positions: list[np.ndarray] = []
         order: list[int] = []
         own: list[Tensor] = [torch.empty(0)] * len(chunks)
-        for (prefix_width, chunk_width), rows in _by_widths(prefixes, chunks):
+        for (prefix_width, chunk_width), rows in sorted(groups.items()):
             some = [prefixes[row] for row in rows]
             new = [chunks[row] for row in rows]
             own_tokens, places, seen_by = _left_padded(some, new, prefix_width, chunk_width)
@@ -528,18 +522,6 @@ class CausalModel:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
-
-
-def _by_widths(
-    prefixes: Sequence[Segment | None], chunks: Sequence[tuple[int, ...]]
-) -> list[tuple[tuple[int, int], list[int]]]:
-    """The padded widths of prefix and chunk, ascending, and the rows that have them."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for row, (prefix, chunk) in enumerate(zip(prefixes, chunks, strict=True)):
-        length = 0 if prefix is None else len(prefix)
-        widths = (padded(length, WIDTH), padded(len(chunk), CHUNK_WIDTH))
-        groups.setdefault(widths, []).append(row)
-    return sorted(groups.items())
 
 
 def _left_padded(
