@@ -210,9 +210,14 @@ def test_a_policy_that_reports_none_is_refused_before_a_call():
             "deepconf_online",
             True,
         ),
+        ({"path": "weak", "format": "thinks.yaml"}, "deepconf", True),
     ],
 )
-def test_a_recipe_is_refused_if_its_engine_reports_none(policy, strategy, fault):
+def test_a_recipe_is_refused_if_its_engine_reports_none(
+    tmp_path, monkeypatch, policy, strategy, fault
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "thinks.yaml").write_text("thinking: {budget: 8}\n")
     recipe = parse_recipe(
         {
             "name": "r",
@@ -227,13 +232,6 @@ def test_a_recipe_is_refused_if_its_engine_reports_none(policy, strategy, fault)
         return
     with pytest.raises(BadInputError, match=f"strategy '{strategy}' reads the .* take backend: hf"):
         grid(recipe)
-
-
-def test_a_recipe_is_refused_if_its_policy_thinks(tmp_path):
-    form = tmp_path / "thinks.yaml"
-    form.write_text("thinking: {budget: 8}\n")
-    policy = {"path": "weak", "format": str(form)}
-    test_a_recipe_is_refused_if_its_engine_reports_none(policy, "deepconf", True)
 
 
 def test_paths_are_shared_by_methods_that_read_the_same():

@@ -594,48 +594,42 @@ def copy(folder, tmp_path):
 
 @pytest.mark.usefixtures("no_weights")
 @pytest.mark.parametrize("load", [make_generator, lambda p, **k: HuggingFaceScorer(p, WORLD, **k)])
-class TestBadInput:
-    def check(self, load, path, match, **settings):
-        with pytest.raises(BadInputError, match=match) as caught:
-            load(path, **settings)
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("spoil", "settings", "match"),
+    [
+        (shutil.rmtree, {}, "does not exist"),
+        (lambda path: (path / "config.json").unlink(), {}, r"no config\.json"),
+        (lambda path: (path / "config.json").write_text("{"), {}, "can't be read as a config"),
+        (lambda path: (path / "chat_template.jinja").unlink(), {}, "no chat template"),
+        (
+            lambda path: (path / "model.safetensors").rename(path / "pytorch_model.bin"),
+            {},
+            r"holds weights as \.bin files: `cats-jax convert",
+        ),
+        (None, {"dtype": "float16"}, "dtype 'float16' is unknown"),
+        (None, {"kv_cache_gib": 2e-6}, "is less than one token needs: .* take 1024 bytes"),
+        *(
+            (None, {"kv_cache_gib": size}, "kv_cache_gib=.*above 0")
+            for size in (0.0, -1.0, float("nan"), float("inf"))
+        ),
+        *((None, {"device": name}, f"device '{name}'") for name in ("gpu", "meta", "cuda:99")),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(load, copy, spoil, settings, match):
+    if spoil is not None:
+        spoil(copy)
+    with pytest.raises(BadInputError, match=match) as caught:
+        load(copy, **settings)
+    assert "\n" not in str(caught.value)
 
-    def test_missing_folder(self, load, tmp_path):
-        # With this name from_pretrained would ask the hub.
-        self.check(load, "gpt2", "'gpt2' does not exist")
-        self.check(load, tmp_path / "none", "does not exist")
 
-    def test_no_config(self, load, copy):
-        (copy / "config.json").unlink()
-        self.check(load, copy, r"no config\.json")
-
-    def test_no_safetensors(self, load, copy):
-        (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
-        self.check(load, copy, "safetensors.*cats-jax convert")
-
-    def test_broken_config(self, load, copy):
-        (copy / "config.json").write_text("{")
-        self.check(load, copy, "can't be read as a configuration")
-
-    def test_no_chat_template(self, load, copy):
-        (copy / "chat_template.jinja").unlink()
-        self.check(load, copy, "no chat template")
-
-    def test_unknown_dtype(self, load, copy):
-        self.check(load, copy, "dtype 'float16' is unknown", dtype="float16")
-
-    @pytest.mark.parametrize("kv_cache_gib", [0.0, -1.0, float("nan"), float("inf")])
-    def test_a_bound_that_is_no_size(self, load, copy, kv_cache_gib):
-        self.check(load, copy, "kv_cache_gib=.*above 0", kv_cache_gib=kv_cache_gib)
-
-    def test_a_bound_below_any_path(self, load, copy):
-        self.check(
-            load, copy, "is less than one token needs: .* take 1024 bytes", kv_cache_gib=2e-6
-        )
-
-    @pytest.mark.parametrize("device", ["gpu", "meta", "cuda:99"])
-    def test_unknown_device(self, load, copy, device):
-        self.check(load, copy, f"device '{device}'", device=device)
+@pytest.mark.usefixtures("no_weights")
+def test_a_name_of_the_hub_is_no_folder():
+    # With this name from_pretrained would ask the hub.
+    with pytest.raises(BadInputError, match="'gpt2' does not exist"):
+        make_generator("gpt2")
+    with pytest.raises(BadInputError, match="'gpt2' does not exist"):
+        HuggingFaceScorer("gpt2", WORLD)
 
 
 def test_weights_that_lack_a_tensor_are_refused(copy):

@@ -257,7 +257,6 @@ class HuggingFaceGenerator(StepPolicy):
         S samples share R rows, R <= S: `row_of` says which row holds a sample's history.
         """
         device, vocab = self._model.device, self._model.vocab_size
-        segments = p.nodes
         size = len(p.node)
         out = torch.zeros((size, int(p.limit.max())), dtype=torch.long, device=device)
         log_prob = torch.zeros(size, dtype=torch.float64, device=device)
@@ -267,8 +266,8 @@ class HuggingFaceGenerator(StepPolicy):
         certainty = torch.zeros(out.shape if kind else (0,), dtype=torch.float32, device=device)
 
         most = torch.bincount(p.node).tolist()
-        rows = DecodingRows(self._model, self._cache, segments, most)
-        tokens = torch.tensor([segment.tokens[-1] for segment in segments], device=device)
+        rows = DecodingRows(self._model, self._cache, p.nodes, most)
+        tokens = torch.tensor([segment.tokens[-1] for segment in p.nodes], device=device)
         alive = torch.arange(size, device=device)
         row_of = p.node
         tick = 0
@@ -287,13 +286,9 @@ class HuggingFaceGenerator(StepPolicy):
                 keys, history = torch.unique(row_of * vocab + token, return_inverse=True)
                 done, code = self._finished(p, alive, token, tick)
             if bool(done.any()):
-                found = _endings(history, code, done)
-                steps, parents = _steps(out, p, alive[found.one], tick)
-                rules = [p.step_ends[i] for i in parents if p.step_ends]
-                if p.forced is None and self._open(found, steps, rules, p, alive, done, code):
-                    found = _endings(history, code, done)
-                    steps, parents = _steps(out, p, alive[found.one], tick)
-                    rules = [p.step_ends[i] for i in parents]
+                found = _endings(p, out[:, :tick], alive, history, code, done)
+                if p.forced is None and _open(found, p, alive, code, done):
+                    found = _endings(p, out[:, :tick], alive, history, code, done)
                 ending[alive[found.ended]] = found.kind + len(endings)
                 reasons = found.reasons.tolist()
                 sums = log_prob[alive[found.one]].tolist()
@@ -303,11 +298,11 @@ class HuggingFaceGenerator(StepPolicy):
                 vectors: Iterable[np.ndarray | None] = itertools.repeat(None)
                 if drawn is not None and drawn.vectors:
                     vectors = self._model.hidden[row_of[found.one]].float().cpu().numpy()
-                ruled = rules or itertools.repeat(None)
-                endings += map(_Ending, steps, reasons, sums, ruled, certain, vectors)
+                rules = found.rules or itertools.repeat(None)
+                endings += map(_Ending, found.steps, reasons, sums, rules, certain, vectors)
                 closed = [i for i, reason in enumerate(reasons) if reason == STEP]
                 if closed:
-                    children = [segments[parents[i]].child(steps[i]) for i in closed]
+                    children = [found.parents[i].child(found.steps[i]) for i in closed]
                     self._cache.store(children, rows.own(row_of[found.one[closed]]))
                 left = ~done
                 alive, history = alive[left], history[left]
@@ -338,31 +333,6 @@ class HuggingFaceGenerator(StepPolicy):
         step = self._may_close[token] & p.stop_at_separator[alive] & ~end
         code = torch.where(end, END, torch.where(step, STEP, p.at_limit[alive]))
         return end | step | at_limit, code
-
-    def _open(
-        self,
-        found: _Endings,
-        steps: Sequence[tuple[int, ...]],
-        rules: Sequence[StepEnd],
-        p: Draws,
-        alive: Tensor,
-        done: Tensor,
-        code: Tensor,
-    ) -> bool:
-        """Takes steps whose texts are not closed out of `done`; returns whether there are any.
-
-        A step at its limit stays in `done`, with the limit as its reason.
-        """
-        going_on = [
-            reason == STEP and not rule.text.closes(ids, rule.rest)
-            for reason, ids, rule in zip(found.reasons.tolist(), steps, rules, strict=True)
-        ]
-        if not any(going_on):
-            return False
-        open_ = found.ended[torch.tensor(going_on, device=done.device)[found.kind]]
-        code[open_] = p.at_limit[alive[open_]]
-        done[open_] = p.limit[alive[open_]] <= len(steps[0])
-        return True
 
 
 class _Ending(NamedTuple):
@@ -401,12 +371,17 @@ class _Endings:
             kind, i64[K].
         kind, reasons: kind of each sample by its history and its reason, i64[E], and the kinds'
             reasons, i64[K].
+        steps, parents, rules: tokens of each kind, the node that it continues, and the node's rule;
+            there are no rules for steps that are decoded again.
     """
 
     ended: Tensor
     kind: Tensor
     one: Tensor
     reasons: Tensor
+    steps: list[tuple[int, ...]]
+    parents: list[Segment]
+    rules: list[StepEnd]
 
 
 def _next_token(log_probs: Tensor, row_of: Tensor, p: Draws, alive: Tensor, tick: int) -> Tensor:
@@ -424,20 +399,44 @@ def _next_token(log_probs: Tensor, row_of: Tensor, p: Draws, alive: Tensor, tick
     )
 
 
-def _endings(history: Tensor, code: Tensor, done: Tensor) -> _Endings:
-    """The samples that are done: one ending per distinct history and reason."""
+def _endings(
+    p: Draws, out: Tensor, alive: Tensor, history: Tensor, code: Tensor, done: Tensor
+) -> _Endings:
+    """The samples that are done: one ending per distinct history and reason.
+
+    `out` has the tokens of all samples so far, i64[S, T]; the other tensors are of those alive.
+    """
     ended = done.nonzero()[:, 0]
     kinds, kind = torch.unique(history[ended] * len(FINISHES) + code[ended], return_inverse=True)
     one = torch.zeros_like(kinds).scatter_(0, kind, ended)
-    return _Endings(ended, kind, one, kinds % len(FINISHES))
+    steps = [tuple(ids) for ids in out[alive[one]].tolist()]
+    nodes = p.node[alive[one]].tolist()
+    return _Endings(
+        ended,
+        kind,
+        one,
+        reasons=kinds % len(FINISHES),
+        steps=steps,
+        parents=[p.nodes[i] for i in nodes],
+        rules=[p.step_ends[i] for i in nodes if p.step_ends],
+    )
 
 
-def _steps(
-    out: Tensor, p: Draws, samples: Tensor, tick: int
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    """The tokens of some samples after `tick` of them, and the nodes that they continue."""
-    steps = [tuple(ids) for ids in out[samples, :tick].tolist()]
-    return steps, p.node[samples].tolist()
+def _open(found: _Endings, p: Draws, alive: Tensor, code: Tensor, done: Tensor) -> bool:
+    """Takes steps whose texts are not closed out of `done`; returns whether there are any.
+
+    A step at its limit stays in `done`, with the limit as its reason.
+    """
+    going_on = [
+        reason == STEP and not rule.text.closes(ids, rule.rest)
+        for reason, ids, rule in zip(found.reasons.tolist(), found.steps, found.rules, strict=True)
+    ]
+    if not any(going_on):
+        return False
+    open_ = found.ended[torch.tensor(going_on, device=done.device)[found.kind]]
+    code[open_] = p.at_limit[alive[open_]]
+    done[open_] = p.limit[alive[open_]] <= len(found.steps[0])
+    return True
 
 
 class _Drawn:
