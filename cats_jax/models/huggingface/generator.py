@@ -230,7 +230,7 @@ class HuggingFaceGenerator(StepPolicy):
             step_ends=[rule for _, rule in nodes],
             node=column(node),
             sample=torch.from_numpy(np.concatenate([np.arange(0), *parts])),
-            limit=column(list(map(min, limits))),
+            limit=column([min(pair) for pair in limits]),
             at_limit=column(at_limit),
             seed=torch.from_numpy(seeds.view(np.int64)),
             temperature=column([each.temperature for each in asked], torch.double),

@@ -98,7 +98,8 @@ def checkpoint_sparsity(
             if adapter is not None and name in merged:
                 magnitudes = [np.abs(adapter.merged_stored(tensor).numpy())]
             counts = [(values.size, _num_small(values)) for values in magnitudes]
-            sizes[name], zeros[name] = map(sum, zip((0, 0), *counts, strict=True))
+            sizes[name] = sum(size for size, _ in counts)
+            zeros[name] = sum(small for _, small in counts)
         read += tensor.stop - tensor.start
         progress(read / max(1, all_bytes))
     duplicates: tuple[str, ...] = ()
