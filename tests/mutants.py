@@ -988,7 +988,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a comparison has no limit of CPU time", "cats_jax/grading/worker.py:main",
         "signal.setitimer(signal.ITIMER_PROF, seconds)", "signal.setitimer(signal.ITIMER_PROF, 0)",
         "tests/grading/test_grading.py -k error_of_its_pair"),
-    Mutant("votes compare every two answers", "cats_jax/grading/math_grader.py:MathGrader._decide",
+    Mutant("votes compare every two answers", "cats_jax/grading/math_grader.py:_Decider.__call__",
         "_APART * size", "1e+300 * size", "tests/grading/test_grading.py -k far_fewer"),
     Mutant("a data set's tolerance is forgotten", "cats_jax/grading/graders.py:grade_answer",
         "grader.grade_answer(answer, gold, tolerance)", "grader.grade_answer(answer, gold)",

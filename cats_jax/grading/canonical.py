@@ -27,13 +27,14 @@ _SYMBOLS = {
     "△": r"\triangle ",
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_RAISED_RUN, _LOWERED_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 # Two spellings of one sign.
 _SAME_SIGN = {
     r"\varnothing": r"\emptyset", r"\varphi": r"\phi", r"\varepsilon": r"\epsilon",
     r"\lbrace": r"\{", r"\rbrace": r"\}", r"\dots": r"\ldots", r"\cdots": r"\ldots",
 }  # fmt: skip
 _SIGN = re.compile(rf"\\(?:{'|'.join(sign[1:] for sign in _SAME_SIGN)})(?![a-zA-Z])")
-_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 _SPACING = re.compile(
     r"\\!\s*|(?<!\\)\\[,;: ]|\\(?:q?quad|thinspace|displaystyle|textstyle|limits)(?![a-zA-Z])|~"
@@ -90,6 +91,7 @@ _QUALIFICATION = re.compile(
 )
 _CONDITION = re.compile(r"[<>=]|\\(?:le|ge|leq|geq|lt|gt|ne|neq)(?![a-zA-Z])")
 _TEXT = re.compile(rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}")
+_WRAPPER = re.compile(rf"(?:\\(?:boxed|fbox|underline)|{TEXT_COMMAND})\s*\{{")
 _BASES = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
     "ten": 10, "eleven": 11, "twelve": 12, "sixteen": 16,
@@ -232,28 +234,12 @@ def _plain_characters(text: str) -> str:
     text = _ROOT_NUMBER.sub(r"\\sqrt{\1}", text)
     # An ellipsis is no full stop: 0.333... is not 0.333.
     text = _SIGN.sub(lambda match: _SAME_SIGN[match[0]], text).replace("...", r"\ldots ")
-    parts: list[str] = []
-    raised = lowered = ""
-    for character in text:
-        now_raised = character in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ"
-        now_lowered = character in "₀₁₂₃₄₅₆₇₈₉"
-        if raised and not now_raised:
-            parts.append(f"^{{{raised.translate(_RAISED)}}}")
-            raised = ""
-        if lowered and not now_lowered:
-            parts.append(f"_{{{lowered.translate(_LOWERED)}}}")
-            lowered = ""
-        if now_raised:
-            raised += character
-        elif now_lowered:
-            lowered += character
-        else:
-            parts.append(_plain_character(character))
-    parts.append(f"^{{{raised.translate(_RAISED)}}}" if raised else "")
-    parts.append(f"_{{{lowered.translate(_LOWERED)}}}" if lowered else "")
+    text = _RAISED_RUN.sub(lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
+    text = _LOWERED_RUN.sub(lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
     # Normalising may create one of `_SYMBOLS`, for example from a micro sign, or from an equals
     # sign and a stroke through it.
-    return "".join(map(_plain_character, unicodedata.normalize("NFKC", "".join(parts))))
+    text = unicodedata.normalize("NFKC", "".join(map(_plain_character, text)))
+    return "".join(map(_plain_character, text))
 
 
 def _plain_character(character: str) -> str:
@@ -274,10 +260,7 @@ def _unwrapped(text: str) -> str:
             inside = text[len(opening) : -len(closing)]
             if len(text) >= len(opening) + len(closing) and opening not in inside:
                 return inside.strip()
-    match = re.match(r"\\(?:boxed|fbox|underline)\s*\{", text)
-    if match and text.endswith("}") and _closes_at_end(text, match.end()):
-        return text[match.end() : -1].strip()
-    match = re.match(rf"{TEXT_COMMAND}\s*\{{", text)
+    match = _WRAPPER.match(text)
     if match and text.endswith("}") and _closes_at_end(text, match.end()):
         return text[match.end() : -1].strip()
     return text

@@ -11,14 +11,17 @@ conjugates are at most u and l, in a field of degree D, is zero or at least 1 / 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import mpmath
+import sympy
 
 iv: Any = mpmath.iv
 """mpmath's interval arithmetic, which its own types describe only in part."""
@@ -34,6 +37,9 @@ _CONSTANT_PRECISION = 1 << 11
 
 _MAX_DEGREE = 1 << 12
 _SMALL_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+
+_MAX_FACTOR = 1 << 10
+"""Factors below this are split off a number."""
 
 
 class UndecidedError(ArithmeticError):
@@ -141,6 +147,28 @@ def total(numbers: Iterable[Number]) -> Number:
 def product(numbers: Iterable[Number]) -> Number:
     """The product of several."""
     return functools.reduce(multiply, numbers, Fraction(1))
+
+
+def factors(number: int) -> Counter[int]:
+    """Exponents of the factors of a positive integer; the last factor may not be a prime."""
+    powers: Counter[int] = Counter()
+    for divisor in range(2, _MAX_FACTOR):
+        while number % divisor == 0:
+            number //= divisor
+            powers[divisor] += 1
+    if number > 1:
+        powers[number] += 1
+    return powers
+
+
+@contextlib.contextmanager
+def at_precision(bits: int) -> Iterator[None]:
+    """Intervals of the block have this precision."""
+    before, iv.prec = iv.prec, bits
+    try:
+        yield
+    finally:
+        iv.prec = before
 
 
 def logarithm(number: Node) -> Any:
@@ -267,16 +295,11 @@ def is_zero(number: Number) -> bool:
     degree = math.prod(added for _, added in number.roots)
     bound = number.upper * (degree - 1) + number.lower if degree > 1 else number.lower
     limit = MAX_PRECISION if math.isfinite(bound) else _CONSTANT_PRECISION
-    precision = 64
-    while precision <= limit:
-        size = _size(number, precision)
-        if size is not None:
-            low, high = size
-            if low > 0:
-                return False
-            if math.isfinite(bound) and high < iv.ldexp(iv.mpf(1), -math.ceil(bound) - 1):
-                return True
-        precision *= 2
+    for _, size in _intervals(number, limit):
+        if size.a > 0:
+            return False
+        if math.isfinite(bound) and size.b < iv.ldexp(iv.mpf(1), -math.ceil(bound) - 1):
+            return True
     raise UnprovenError("equal to hundreds of digits, and no rule proves that they are equal")
 
 
@@ -286,14 +309,11 @@ def sign(number: Number) -> int:
         return (number > 0) - (number < 0)
     if is_zero(number):
         return 0
-    precision = 64
-    while precision <= MAX_PRECISION:
-        interval = _at(number, precision)
-        if interval is not None and interval.a > 0:
+    for interval, _ in _intervals(number):
+        if interval.a > 0:
             return 1
-        if interval is not None and interval.b < 0:
+        if interval.b < 0:
             return -1
-        precision *= 2
     raise UndecidedError("a sign can't be decided")
 
 
@@ -301,16 +321,12 @@ def floor(number: Number) -> Fraction:
     """The largest integer that is not above a real number."""
     if isinstance(number, Fraction):
         return Fraction(math.floor(number))
-    precision = 64
-    while precision <= MAX_PRECISION:
-        interval = _at(number, precision)
-        if interval is not None and interval.delta < 0.5:
-            guess = Fraction(round(float(interval.mid))) if abs(interval).b < 2**50 else None
-            if guess is None:
+    for interval, size in _intervals(number):
+        if interval.delta < 0.5:
+            if not size.b < 2**50:
                 break
-            above = sign(add(number, -guess)) >= 0
-            return guess if above else guess - 1
-        precision *= 2
+            guess = Fraction(round(float(interval.mid)))
+            return guess if sign(add(number, -guess)) >= 0 else guess - 1
     raise UndecidedError("a floor can't be decided")
 
 
@@ -320,13 +336,11 @@ def approximation(number: Number) -> complex | None:
         if not number:
             return 0j
         number = node(number)
-    for precision in (64, 256, 1024):
-        interval = _at(number, precision)
-        size = _size(number, precision)
-        if interval is None or size is None or not size[0] > 0:
+    for interval, size in _intervals(number, 1024, growth=4):
+        if not size.a > 0:
             continue
         real, imaginary = (interval, iv.mpf(0)) if number.real else (interval.real, interval.imag)
-        if max(real.delta, imaginary.delta) < size[0] * iv.mpf(1e-13):
+        if max(real.delta, imaginary.delta) < size.a * iv.mpf(1e-13):
             value = complex(float(real.mid), float(imaginary.mid))
             return value if 1e-300 < abs(value) < 1e300 else None
     return None
@@ -360,8 +374,8 @@ def _taken_out(number: Fraction, degree: int) -> tuple[Fraction, int]:
     _bits(*[number] * degree)
     inside = number.numerator * number.denominator ** (degree - 1)
     outside = 1
-    whole = integer_root(inside, degree)
-    if whole**degree == inside:
+    whole, is_exact = sympy.integer_nthroot(inside, degree)
+    if is_exact:
         return Fraction(whole, number.denominator), 1
     for prime in _SMALL_PRIMES:
         while inside % prime**degree == 0:
@@ -370,53 +384,31 @@ def _taken_out(number: Fraction, degree: int) -> tuple[Fraction, int]:
     return Fraction(outside, number.denominator), inside
 
 
-def integer_root(number: int, degree: int) -> int:
-    """The largest integer whose power of this degree is at most a positive integer."""
-    if degree == 2:
-        return math.isqrt(number)
-    if number.bit_length() <= degree:
-        return 1
-    guess = 1 << -(-number.bit_length() // degree)
-    while True:  # Newton's method, from above
-        better = ((degree - 1) * guess + number // guess ** (degree - 1)) // degree
-        if better >= guess:
-            return guess
-        guess = better
-
-
 def _bits(*numbers: Fraction) -> None:
     length = sum(max(n.numerator.bit_length(), n.denominator.bit_length()) for n in numbers)
     if length > MAX_BITS:
         raise UndecidedError("a number has too many digits")
 
 
-def _at(number: Node, precision: int) -> Any | None:
-    """The interval at a precision; None if it can't be formed at this precision."""
-    before, iv.prec = iv.prec, precision
-    try:
-        return number.interval()
-    except (UndecidedError, ZeroDivisionError):
-        return None
-    finally:
-        iv.prec = before
-
-
-def _size(number: Node, precision: int) -> tuple[Any, Any] | None:
-    """Bounds of the absolute value at a precision."""
-    interval = _at(number, precision)
-    if interval is None:
-        return None
-    before, iv.prec = iv.prec, precision
-    try:
-        size = abs(interval)
-    finally:
-        iv.prec = before
-    return size.a, size.b
+def _intervals(
+    number: Node, limit: int = MAX_PRECISION, growth: int = 2
+) -> Iterator[tuple[Any, Any]]:
+    """Intervals of a number and of its absolute value at growing precisions, where they exist."""
+    precision = 64
+    while precision <= limit:
+        try:
+            with at_precision(precision):
+                interval = number.interval()
+                size = abs(interval)
+        except (UndecidedError, ZeroDivisionError):
+            pass
+        else:
+            yield interval, size
+        precision *= growth
 
 
 def _nonzero(interval: Any) -> Any:
-    size = abs(interval)
-    if not size.a > 0:
+    if not abs(interval).a > 0:
         raise UndecidedError("an interval holds zero")
     return interval
 

@@ -31,9 +31,6 @@ from .exact_numbers import Node, Number, UndecidedError, UndefinedError, Unprove
 _MAX_TERMS = 2000
 """Most terms of a sum or a product that are taken one by one."""
 
-_MAX_FACTOR = 1 << 10
-"""Factors below this are split off a number before its logarithm is taken."""
-
 _MAX_ROOT = 24
 """Largest degree of a root of a constant, such as e^(1/24), that is computed from the constant."""
 
@@ -117,8 +114,7 @@ def within(one: Any, two: Any, tolerance: Fraction) -> bool:
         difference = _difference(one, two, ExactEvaluation({}), real=False)
         if difference is None or not numbers.is_real(difference):
             raise UnknownError("a tolerance of a number that is not real")
-        size = difference if numbers.sign(difference) >= 0 else _negative(difference)
-        return numbers.sign(numbers.add(_negative(size), tolerance)) >= 0
+        return numbers.sign(numbers.add(_negative(_absolute(difference)), tolerance)) >= 0
     except UndefinedError as error:
         raise UnknownError(str(error)) from error
 
@@ -256,30 +252,21 @@ class ExactEvaluation:
         self.has_constants = True
         if not self._shift:
             return numbers.constant(enclose)
-        before, iv.prec = iv.prec, 80
-        try:
+        with numbers.at_precision(80):
             near = enclose()
             if not near.delta < 1e-9 * max(1, abs(near).a):
                 raise UndecidedError("a constant is known to few digits")
             middle = Fraction(int((near.mid * 2**60).a), 2**60)
-        finally:
-            iv.prec = before
         drawn = _hash(f"{self._shift} {key}")
         return middle * (1 + Fraction(drawn, 2**64) / 1000) if middle else Fraction(drawn, 2**80)
 
     def sum(self, *terms: Any) -> Number:
         """A sum."""
-        total: Number = Fraction(0)
-        for term in terms:
-            total = numbers.add(total, self.value(term))
-        return total
+        return numbers.total(map(self.value, terms))
 
     def product(self, *factors: Any) -> Number:
         """A product."""
-        total: Number = Fraction(1)
-        for factor in factors:
-            total = numbers.multiply(total, self.value(factor))
-        return total
+        return numbers.product(map(self.value, factors))
 
     def power(self, base: Any, exponent: Any) -> Number:
         """A power."""
@@ -312,17 +299,13 @@ class ExactEvaluation:
         half_turns = self._multiple(exponent, (sympy.pi, sympy.I))
         if half_turns is not None:
             return numbers.unity(half_turns / 2)
-        value = self.value(exponent)
-        if not numbers.is_real(value):
-            raise UnknownError("a power of e that is not real")
+        value = self._real(exponent)
         if isinstance(value, Fraction) and value.denominator <= _MAX_ROOT:
             e = self.constant("e", lambda: iv.exp(iv.mpf(1)))
             if value.denominator > 1:
                 e = numbers.root(e, value.denominator, "e")
             return numbers.integer_power(e, value.numerator) if value else Fraction(1)
-        power = numbers.node(value)
-        key = value if isinstance(value, Fraction) else exponent
-        return self.constant(("exp", key), lambda: iv.exp(power.interval()))
+        return self._applied("exp", iv.exp, exponent)
 
     def logarithm(self, formula: Any, base: Any = sympy.E) -> Number:
         """A logarithm."""
@@ -336,62 +319,58 @@ class ExactEvaluation:
             return numbers.multiply(self.logarithm(formula), numbers.invert(below))
         if isinstance(formula, sympy.exp) and numbers.is_real(self.value(formula.args[0])):
             return self.value(formula.args[0])
-        value = self.value(formula)
-        if not numbers.is_real(value):
-            raise UnknownError("a logarithm of a number that is not real")
+        value = self._real(formula)
         if numbers.sign(value) <= 0:
             raise UndefinedError("a logarithm of a number that is not positive")
         if isinstance(formula, sympy.Pow) and numbers.sign(self.value(formula.base)) > 0:
             return numbers.multiply(self.value(formula.exp), self.logarithm(formula.base))
         if isinstance(value, Node):
             return self.constant(("log", formula), lambda: numbers.logarithm(value))
-        total: Number = Fraction(0)
-        for number, exponent in _factors(value).items():
-            one = self.constant(("log", number), lambda number=number: iv.log(iv.mpf(number)))
-            total = numbers.add(total, numbers.multiply(one, Fraction(exponent)))
-        return total
+        return numbers.total(
+            numbers.multiply(
+                self.constant(("log", number), lambda number=number: iv.log(iv.mpf(number))),
+                Fraction(exponent),
+            )
+            for number, exponent in _factors(value).items()
+        )
 
     def cosine(self, angle: Any) -> Number:
         """A cosine."""
         half_turns = self._multiple(angle, (sympy.pi,))
         if half_turns is not None:
             return numbers.cosine(half_turns / 2)
-        return self._wave("cos", iv.cos, angle)
+        return self._applied("cos", iv.cos, angle)
 
     def sine(self, angle: Any) -> Number:
         """A sine."""
         half_turns = self._multiple(angle, (sympy.pi,))
         if half_turns is not None:
             return numbers.cosine(half_turns / 2 - Fraction(1, 4))
-        return self._wave("sin", iv.sin, angle)
+        return self._applied("sin", iv.sin, angle)
 
-    def _wave(self, name: str, enclose: Any, angle: Any) -> Number:
-        value = self.value(angle)
-        if not numbers.is_real(value):
-            raise UnknownError("an angle that is not real")
+    def _applied(self, name: str, enclose: Any, formula: Any) -> Number:
+        """A transcendental function of a real number."""
+        value = self._real(formula)
         inside = numbers.node(value)
-        key = value if isinstance(value, Fraction) else angle
+        key = value if isinstance(value, Fraction) else formula
         return self.constant((name, key), lambda: enclose(inside.interval()))
 
     def absolute(self, formula: Any) -> Number:
         """An absolute value."""
-        value = self.value(formula)
-        if not numbers.is_real(value):
-            raise UnknownError("an absolute value of a number that is not real")
-        return value if numbers.sign(value) >= 0 else _negative(value)
+        return _absolute(self._real(formula))
 
     def floor(self, formula: Any) -> Number:
         """The largest integer that is not above the formula."""
-        return numbers.floor(self._real(formula))
+        return numbers.floor(self._real(formula, UndefinedError))
 
     def ceiling(self, formula: Any) -> Number:
         """The smallest integer that is not below the formula."""
-        return -numbers.floor(_negative(self._real(formula)))
+        return -numbers.floor(_negative(self._real(formula, UndefinedError)))
 
-    def _real(self, formula: Any) -> Number:
+    def _real(self, formula: Any, error: type[ArithmeticError] = UnknownError) -> Number:
         value = self.value(formula)
         if not numbers.is_real(value):
-            raise UndefinedError("a floor or a ceiling of a number that is not real")
+            raise error("a function of a number that is not real")
         return value
 
     def factorial(self, formula: Any) -> Number:
@@ -464,6 +443,10 @@ def _negative(number: Number) -> Number:
     return numbers.multiply(Fraction(-1), number)
 
 
+def _absolute(number: Number) -> Number:
+    return number if numbers.sign(number) >= 0 else _negative(number)
+
+
 def _reciprocal(of: Any) -> Any:
     return lambda evaluation, angle: numbers.invert(of(evaluation, angle))
 
@@ -496,14 +479,8 @@ def _whole_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
 
 def _factors(value: Fraction) -> dict[int, int]:
     """Exponents of the factors of a positive rational; the last factor may not be a prime."""
-    exponents: dict[int, int] = {}
-    for number, step in ((value.numerator, 1), (value.denominator, -1)):
-        for divisor in range(2, _MAX_FACTOR):
-            while number % divisor == 0:
-                number //= divisor
-                exponents[divisor] = exponents.get(divisor, 0) + step
-        if number > 1:
-            exponents[number] = exponents.get(number, 0) + step
+    exponents = numbers.factors(value.numerator)
+    exponents.subtract(numbers.factors(value.denominator))
     return {factor: exponent for factor, exponent in exponents.items() if exponent}
 
 

@@ -75,9 +75,8 @@ class MathGrader:
         self.workers = workers
         self._pool = WorkerPool(workers, seconds, memory_mb)
         self._spell = functools.lru_cache(_MEMORY)(_spelling)
-        self._decided: OrderedDict[tuple[str, str, float | None], Grade] = OrderedDict()
-        self._values: OrderedDict[str, complex] = OrderedDict()
-        self._lock = threading.Lock()
+        # No bound method, which would keep this object and its processes alive.
+        self._decide = functools.lru_cache(_MEMORY)(_Decider(self._pool))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(MathGrader, **self._settings), ()
@@ -133,19 +132,25 @@ class MathGrader:
             return Grade(bool(one.text))
         if not one.text or not two.text:
             return Grade(False)
-        if one.number is not None and two.number is not None and _exact(one, two, tolerance):
-            return Grade(one.number == two.number)
+        if one.number is not None and two.number is not None:
+            based = isinstance(one.number, BasedNumber) or isinstance(two.number, BasedNumber)
+            if tolerance is None or based:  # numbers in a base have no tolerance
+                return Grade(one.number == two.number)
         for spelling in (one, two):
             if spelling.depth > MAX_DEPTH:
                 return Grade(False, f"an answer nested {spelling.depth} deep: at most {MAX_DEPTH}")
-        key = (min(one.text, two.text), max(one.text, two.text), tolerance)
-        known = self._recall(key)
-        if known is None:
-            known = self._decide(*key)
-            self._remember(key, known)
-        return known
+        return self._decide(min(one.text, two.text), max(one.text, two.text), tolerance)
 
-    def _decide(self, first: str, second: str, tolerance: float | None) -> Grade:
+
+class _Decider:
+    """Decides by the worker processes, whose values of answers are remembered."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._values: OrderedDict[str, complex] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, first: str, second: str, tolerance: float | None) -> Grade:
         values = self._values.get(first), self._values.get(second)
         if tolerance is None and values[0] is not None and values[1] is not None:
             size = max(abs(values[0]), abs(values[1]))
@@ -154,7 +159,7 @@ class MathGrader:
         try:
             reply = self._pool.ask({"first": first, "second": second, "tolerance": tolerance})
         except WorkerFailure as failure:
-            return Grade(False, f"comparing {_short(first)} with {_short(second)}: {failure}")
+            reply = {"error": failure}
         if "error" in reply:
             message = f"comparing {_short(first)} with {_short(second)}: {reply['error']}"
             return Grade(False, message)
@@ -162,20 +167,9 @@ class MathGrader:
             for text, value in zip((first, second), reply["values"], strict=True):
                 if value is not None:
                     self._values[text] = complex(*value)
-                    _trim(self._values)
+            while len(self._values) > _MEMORY:
+                self._values.popitem(last=False)
         return Grade(reply["equal"])
-
-    def _recall(self, key: tuple[str, str, float | None]) -> Grade | None:
-        with self._lock:
-            known = self._decided.get(key)
-            if known is not None:
-                self._decided.move_to_end(key)
-            return known
-
-    def _remember(self, key: tuple[str, str, float | None], grade: Grade) -> None:
-        with self._lock:
-            self._decided[key] = grade
-            _trim(self._decided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,19 +182,6 @@ class _Spelling:
 def _spelling(answer: str) -> _Spelling:
     text = canonical(answer)
     return _Spelling(text, plain_number(text), depth(text))
-
-
-def _exact(one: _Spelling, two: _Spelling, tolerance: float | None) -> bool:
-    return (
-        tolerance is None
-        or isinstance(one.number, BasedNumber | None)
-        or isinstance(two.number, BasedNumber | None)
-    )
-
-
-def _trim(memory: OrderedDict[Any, Any]) -> None:
-    if len(memory) > _MEMORY:
-        memory.popitem(last=False)
 
 
 def _short(text: str) -> str:

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import sympy
 
-from .exact_numbers import MAX_BITS, UndecidedError
+from .exact_numbers import MAX_BITS, UndecidedError, factors
 
 _MAX_FACTORIAL = 1_000_000
-_MAX_FACTOR = 1 << 10
 _MAX_TERMS = 64
 _MARGIN_BITS = 64
 
@@ -29,6 +28,10 @@ class _Term(NamedTuple):
 
     def bits(self) -> float:
         return sum(exponent * math.log2(base) for base, exponent in self.powers.items())
+
+    def length(self) -> float:
+        """Bits of numerator and denominator together."""
+        return sum(abs(exponent) * math.log2(base) for base, exponent in self.powers.items())
 
     def times(self, other: _Term, exponent: int = 1) -> _Term:
         powers = self.powers.copy()
@@ -78,7 +81,7 @@ def _add(groups: list[tuple[_Term, Fraction]], term: _Term) -> None:
         return
     for index, (leader, sum_) in enumerate(groups):
         ratio = term.times(leader, -1)
-        if sum(abs(exp) * math.log2(base) for base, exp in ratio.powers.items()) < MAX_BITS:
+        if ratio.length() < MAX_BITS:
             groups[index] = leader, sum_ + _written_out(ratio)
             return
     groups.append((term, Fraction(1)))
@@ -95,7 +98,8 @@ def _factored(formula: Any) -> _Term:
         value = _Term((formula.p > 0) - (formula.p < 0), Counter())
         if not value.sign:
             return value
-        return value.times(_factors(abs(int(formula.p)))).times(_factors(int(formula.q)), -1)
+        above, below = (_Term(1, factors(abs(int(part)))) for part in (formula.p, formula.q))
+        return value.times(above).times(below, -1)
     if isinstance(formula, sympy.Mul):
         terms = _terms(formula)
         if len(terms) == 1:
@@ -124,21 +128,9 @@ def _integer(formula: Any) -> int:
 
 
 def _small(term: _Term) -> Fraction:
-    if sum(abs(exp) * math.log2(base) for base, exp in term.powers.items()) > _MARGIN_BITS:
+    if term.length() > _MARGIN_BITS:
         raise UndecidedError("a number has too many digits")
     return _written_out(term)
-
-
-def _factors(number: int) -> _Term:
-    """A positive integer as powers of small primes; the remaining factor may not be a prime."""
-    powers: Counter[int] = Counter()
-    for divisor in range(2, _MAX_FACTOR):
-        while number % divisor == 0:
-            number //= divisor
-            powers[divisor] += 1
-    if number > 1:
-        powers[number] += 1
-    return _Term(1, powers)
 
 
 def _factorial(number: int) -> _Term:

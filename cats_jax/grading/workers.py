@@ -78,14 +78,13 @@ class WorkerPool:
                 try:
                     return worker.ask(request)
                 except _OutOfMemory:
-                    worker.kill()
                     if fresh:
                         raise
                 except _Killed:
-                    worker.kill()
                     kills += 1
                     if kills == _MOST_KILLS:
                         raise
+                worker.kill()
         except BaseException:
             worker.kill()
             raise
