@@ -32,15 +32,9 @@ _FLOATS_OF_8_BITS = ("F8_E4M3", "F8_E5M2")
 
 # Keys of adapters that change more than W + scale * B A, or another W.
 _REFUSED = (
-    "modules_to_save",
-    "use_dora",
-    "lora_bias",
-    "target_parameters",
-    "trainable_token_indices",
-    "layer_replication",
-    "use_qalora",
-    "alora_invocation_tokens",
-)
+    "modules_to_save", "use_dora", "lora_bias", "target_parameters", "trainable_token_indices",
+    "layer_replication", "use_qalora", "alora_invocation_tokens",
+)  # fmt: skip
 
 # Other values (PiSSA, OLoRA, LoftQ, CorDA) also change the base's weights.
 _PLAIN_BEGINNINGS = (None, True, False, "gaussian", "orthogonal", "eva")

@@ -36,7 +36,13 @@ _IDS = Rule(
 
 _NAMES = Rule("a list of texts or null", lambda value: value is None or list_of(TEXT).holds(value))
 
-_SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+_RULES: dict[str, dict[str, Rule]] = {
+    "config.json": {"eos_token_id": _IDS, "architectures": _NAMES},
+    "generation_config.json": {"eos_token_id": _IDS},
+    "tokenizer_config.json": {},
+    "special_tokens_map.json": {},
+}
+"""The small JSON files of a folder, with rules for entries that need not be there."""
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
@@ -48,8 +54,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         BadInputError: a file is not a JSON object, is nested too deeply, or has a number that is
             too large, or a size is not a whole number in its range.
     """
-    config: dict[str, Any] = {}
-    for name in ("config.json", *_SMALL):
+    found: dict[str, dict[str, Any]] = {}
+    for name, rules in _RULES.items():
         file = folder / name
         if name != "config.json" and not file.is_file():
             continue
@@ -58,16 +64,12 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             content = parse_json(read_text(file), any_integer=name != "config.json")
             if not isinstance(content, dict):
                 raise ValueError("it must be a mapping")
-            if name in ("config.json", "generation_config.json"):
-                check_entries(content, {"eos_token_id": _IDS} if "eos_token_id" in content else {})
+            check_entries(content, {key: rules[key] for key in rules if key in content})
             if name == "config.json":
-                check_entries(
-                    content, {"architectures": _NAMES} if "architectures" in content else {}
-                )
-                config = content
                 check_sizes(content, "")
                 check_sizes(content.get("text_config") or {}, "text_config.")
-    return config
+            found[name] = content
+    return found["config.json"]
 
 
 def check_sizes(config: Mapping[str, Any], where: str) -> None:

@@ -41,6 +41,7 @@ from .prompts.policy_format import choose_format as choose_policy_format
 
 if TYPE_CHECKING:
     from .huggingface.scorer import HuggingFaceScorer
+    from .serving.http_engine import ServerClient
     from .serving.scorer import EngineScorer
 
 
@@ -363,9 +364,13 @@ def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in names}
 
 
-def _of_server(spec: ModelSpec) -> dict[str, Any]:
-    """The settings of a spec that a connection to a server has."""
-    return {"model": spec.served_name, "api_key_env": spec.api_key_env}
+def _server(spec: ModelSpec, context: int) -> ServerClient:
+    """A connection to the server of a spec."""
+    from .serving.http_engine import ServerClient
+
+    return ServerClient(
+        spec.backend, model=spec.served_name, api_key_env=spec.api_key_env, context=context
+    )
 
 
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
@@ -428,10 +433,10 @@ def _engine_policy(
             from .serving.vllm_engine import VLLMSampler
 
             return VLLMSampler(folder, context=context, settings=spec)
-        from .serving.http_engine import HTTPSampler, ServerClient
+        from .serving.http_engine import HTTPSampler
         from .serving.sglang_engine import SGLangSampler
 
-        server = ServerClient(spec.backend, context=context, **_of_server(spec))
+        server = _server(spec, context)
         sampler = SGLangSampler if server.is_sglang else HTTPSampler
         return sampler(server, log_probs=spec.log_probs is not False)
 
@@ -455,10 +460,10 @@ def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
         overrides = classifier_overrides(model.config.model_type, read_out)
         if spec.backend == "vllm":
             return VLLMClassifier(folder, context=model.context, overrides=overrides, settings=spec)
-        from .serving.http_engine import HTTPClassifier, ServerClient
+        from .serving.http_engine import HTTPClassifier
         from .serving.sglang_engine import SGLangClassifier
 
-        server = ServerClient(spec.backend, context=model.context, **_of_server(spec))
+        server = _server(spec, model.context)
         if server.is_sglang:
             return SGLangClassifier(server, overrides, model.encoder.pair_ids)
         return HTTPClassifier(server, overrides)

@@ -153,16 +153,9 @@ def file_tensors(file: pathlib.Path) -> list[StoredTensor]:
             f"{str(file)!r} is not a complete safetensors file ({error}): download it again"
         ) from error
     begin = 8 + size
-    tensors = [
-        StoredTensor(
-            name,
-            entry["dtype"],
-            tuple(entry["shape"]),
-            file,
-            begin + entry["data_offsets"][0],
-            begin + entry["data_offsets"][1],
-        )
-        for name, entry in header.items()
-        if name != "__metadata__"
-    ]
+    header.pop("__metadata__", None)
+    tensors = []
+    for name, entry in header.items():
+        start, stop = (begin + place for place in entry["data_offsets"])
+        tensors.append(StoredTensor(name, entry["dtype"], tuple(entry["shape"]), file, start, stop))
     return sorted(tensors, key=lambda tensor: tensor.start)

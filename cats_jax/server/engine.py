@@ -251,10 +251,8 @@ class Engine:
 
     def _tell_progress(self, batch: _Batch) -> None:
         for name, step, ledger in batch.searches.progress():
-            ticket, progress = (
-                self._tickets[name],
-                SearchProgress(step, ledger.candidates, ledger.tokens),
-            )
+            ticket = self._tickets[name]
+            progress = SearchProgress(step, ledger.candidates, ledger.tokens)
             if progress != ticket.progress:
                 ticket.progress = progress
                 ticket.notify(progress)

@@ -221,8 +221,7 @@ class ReplyFile:
     def __init__(self, path: pathlib.Path):
         self._path = path
         self._lock = threading.Lock()
-        self._known: dict[str, ChatReply] = {}
-        self._payees: dict[str, str | None] = {}
+        self._known: dict[str, tuple[ChatReply, str | None]] = {}  # replies and their payees
         try:
             self._file = open_to_append(path)
             # Closed, and unlocked, when nothing refers to this object any more. It stays open when
@@ -263,16 +262,16 @@ class ReplyFile:
         if not samples or not all(finish in _ENDS for _, finish in samples):
             raise ValueError("a sample is broken")
         key, payee = str(entry["key"]), entry.get("payee")
-        self._known[key] = ChatReply(samples, *map(token_count, counts))
-        self._payees[key] = None if payee is None else str(payee)
+        reply = ChatReply(samples, *map(token_count, counts))
+        self._known[key] = reply, None if payee is None else str(payee)
 
     def get(self, key: str) -> ChatReply | None:
         """The reply to a request, or None."""
-        return self._known.get(key)
+        return self._known.get(key, (None,))[0]
 
     def paid_to(self, payee: str) -> list[ChatReply]:
         """The replies of one model, and those that may be its own."""
-        return [reply for key, reply in self._known.items() if self._payees[key] in (payee, None)]
+        return [reply for reply, whose in self._known.values() if whose in (payee, None)]
 
     def add(self, key: str, reply: ChatReply, payee: str) -> None:
         """Keep a reply of the model `payee`.
@@ -282,8 +281,7 @@ class ReplyFile:
         """
         line = json.dumps({"key": key, "payee": payee, **reply._asdict()}).encode() + b"\n"
         with self._lock:
-            self._payees[key] = payee
-            self._known[key] = reply
+            self._known[key] = reply, payee
             try:
                 append(self._file, line)
             except OSError as error:
@@ -328,10 +326,7 @@ def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
     usage = reply.get("usage")
     if usage is None:
         raise UnfitServerError("does not count tokens (usage)")
-    prompt, completion = (
-        token_count(usage["prompt_tokens"]),
-        token_count(usage["completion_tokens"]),
-    )
+    prompt, completion = (token_count(usage[f"{kind}_tokens"]) for kind in ("prompt", "completion"))
     details = usage.get("prompt_tokens_details") or {}
     cached = min(prompt, token_count(details.get("cached_tokens") or 0))
     most = body.get("n", 1) * body["max_tokens"]

@@ -88,21 +88,13 @@ class VLLMSampler:
         self.engine = _start(path, context, settings, skip_tokenizer_init=True)
         with of_this_release():
             list(single_samples(SampleRequest((0,), (0,), 1.0, 1.0, 0, 1, (1,))))
-        self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
-        self.concurrent = self._queue is not None and self._queue.concurrent
+        self._queue, self.concurrent = _queue(self.engine)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[list[TokenSample]]:
         """All samples of all requests, in order, in one call."""
-        asked = [
-            single
-            for request in requests
-            for single in single_samples(
-                request,
-                together=self._together,
-                log_probs=self._log_probs,
-                early=self._queue is None,
-            )
-        ]
+        settings = {"together": self._together, "log_probs": self._log_probs}
+        settings["early"] = self._queue is None
+        asked = [one for request in requests for one in single_samples(request, **settings)]
         with _stops_if_it_dies():
             if self._queue is not None:
                 outputs = self._queue.run(asked, self._rules(requests))
@@ -196,8 +188,7 @@ class VLLMClassifier:
         )
         with of_this_release():
             _pooling("classify")
-        self._queue = QueueClient(self.engine) if QueueClient.knows(self.engine) else None
-        self.concurrent = self._queue is not None and self._queue.concurrent
+        self._queue, self.concurrent = _queue(self.engine)
 
     def classify(self, prompts: Sequence[tuple[int, ...]]) -> list[Classified]:
         """The score of every prompt, in order, in one call."""
@@ -399,6 +390,12 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
         _check_devices(engine, settings)
     _wake_when_it_dies(engine)
     return engine
+
+
+def _queue(engine: Any) -> tuple[QueueClient | None, bool]:
+    """The queue of an engine, None if it can't be used; and whether threads may share it."""
+    queue = QueueClient(engine) if QueueClient.knows(engine) else None
+    return queue, queue is not None and queue.concurrent
 
 
 def _thread_variables(threads: int) -> dict[str, str]:
