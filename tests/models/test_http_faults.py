@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import threading
 
 import faulty_server
 import pytest
@@ -116,54 +115,17 @@ def impatient(monkeypatch):
     return repeat_for
 
 
-_FAULTS = [500, "hang", "truncated", "missing", "drop"]
+_FAULTS = [500, "hang", "truncated", "missing", "drop", 503]
 
 
-@pytest.mark.parametrize(
-    ("kind", "faults"), [*(("vllm", [fault]) for fault in _FAULTS), ("sglang", [*_FAULTS, 503])]
-)
-def test_a_tenth_of_the_calls_fails_and_the_rows_are_the_same(tmp_path, undisturbed, kind, faults):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tenth_of_the_calls_fails_and_the_rows_are_the_same(tmp_path, undisturbed, kind):
     expected = undisturbed(kind)
-    calls = [each for fault in faults for each in (*[None] * 4, fault, *[None] * 5)] * 100
+    calls = [each for fault in _FAULTS for each in (*[None] * 4, fault, *[None] * 5)] * 100
     with KINDS[kind][0](calls) as server:
         code, rows = evaluate(server.url, tmp_path / "run", kind)
-        assert len(server.bodies) > 40
+        assert len(server.bodies) > 10 * len(_FAULTS)
     assert (code, rows) == (0, expected)
-
-
-def test_a_server_killed_in_mid_run_and_started_again(tmp_path, undisturbed):
-    expected, killed = undisturbed(), threading.Event()
-
-    def kill_at(count):
-        """Sound until this many calls; then the server is gone, in the middle of one of them."""
-        calls = iter(range(count))
-
-        def sound(path, body):
-            if next(calls, None) is None and not killed.is_set():
-                killed.set()
-                threading.Thread(target=first.die).start()
-            return answer(path, body)
-
-        return sound
-
-    def start_again(port):
-        killed.wait(60)
-        first.dead.wait(60)
-        threading.Event().wait(0.5)  # calls that find nobody
-        with _serving(port=port) as server:
-            ended.wait(60)
-            counts.append(len(server.bodies))
-
-    ended, counts = threading.Event(), []
-    with faulty_server.serving(kill_at(25), context=256) as first:
-        again = threading.Thread(target=start_again, args=(first.server_port,))
-        again.start()
-        result = evaluate(first.url, tmp_path / "run")
-    ended.set()
-    again.join()
-    assert killed.is_set()
-    assert counts[0] > 10
-    assert result == (0, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,14 +142,6 @@ def test_a_server_that_stays_away_stops_the_run_which_can_be_gone_on_with(
     assert "check the server and start again, nothing is lost" in capsys.readouterr().err
     with serving(port=port) as server:
         assert evaluate(server.url, folder, kind) == (0, expected)
-
-
-def test_a_temperature_without_log_probabilities_stops_the_run_in_one_line(tmp_path, capsys):
-    with KINDS["sglang"][0]() as server:
-        assert evaluate(server.url, tmp_path / "run", "sglang", log_probs=None)[0] != 0
-    assert "at the temperature of sampling, 0.6, not at 1: sample at temperature 1" in (
-        capsys.readouterr().err
-    )
 
 
 def test_a_broken_score_fails_its_question_by_name(tmp_path, undisturbed):

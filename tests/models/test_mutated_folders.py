@@ -45,6 +45,14 @@ def _read_headers(folder):
     checkpoint_sparsity(folder)
 
 
+def _check(file, contents, *reads):
+    """Each content of the file is read, or refused in one line that names the folder."""
+    for content in contents:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        for read in reads:
+            reads_or_refuses(lambda read=read: read(file.parent), str(file.parent), content)
+
+
 @pytest.mark.parametrize(
     ("name", "every"), [*[(name, 13) for name in _SMALL], ("tokenizer.json", 53)]
 )
@@ -52,12 +60,7 @@ def test_a_model_with_one_wrong_value_is_read_or_refused_by_folder(folder, name,
     assert reads_or_refuses(lambda: _load(folder), str(folder), "nothing")
     file = folder / name
     whole = file.read_bytes()
-    for text in mutations(json.loads(whole), every):
-        file.write_text(text)
-        reads_or_refuses(lambda: _load(folder), str(folder), text)
-    for data in damaged(whole, 3):
-        file.write_bytes(data)
-        reads_or_refuses(lambda: _load(folder), str(folder), data)
+    _check(file, [*mutations(json.loads(whole), every), *damaged(whole, 3)], _load)
     file.unlink()
     reads_or_refuses(lambda: _load(folder), str(folder), "no such file")
 
@@ -80,13 +83,10 @@ def test_a_header_with_one_wrong_value_is_read_or_refused_by_folder(folder):
     whole = file.read_bytes()
     size = int.from_bytes(whole[:8], "little")
     header = json.loads(whole[8 : 8 + size])
-    for text in mutations(header, 7):
-        file.write_bytes(struct.pack("<Q", len(text)) + text.encode() + whole[8 + size :])
-        reads_or_refuses(lambda: _read_headers(folder), str(folder), text)
-    for data in damaged(whole, 20):
-        file.write_bytes(data)
-        reads_or_refuses(lambda: _read_headers(folder), str(folder), data)
-        reads_or_refuses(lambda: _load(folder), str(folder), data)
+    rest = whole[8 + size :]
+    headers = (text.encode() for text in mutations(header, 7))
+    _check(file, [struct.pack("<Q", len(each)) + each + rest for each in headers], _read_headers)
+    _check(file, damaged(whole, 20), _read_headers, _load)
 
 
 def test_an_index_with_one_wrong_value_is_read_or_refused_by_folder(folder):
@@ -96,9 +96,5 @@ def test_an_index_with_one_wrong_value_is_read_or_refused_by_folder(folder):
         "metadata": {"total_size": 10},
         "weight_map": dict.fromkeys(names, "model.safetensors"),
     }
-    for text in mutations(sound, 1):
-        index.write_text(text)
-        reads_or_refuses(lambda: _read_headers(folder), str(folder), text)
-    for data in damaged(json.dumps(sound).encode(), 10):
-        index.write_bytes(data)
-        reads_or_refuses(lambda: _read_headers(folder), str(folder), data)
+    faults = [*mutations(sound), *damaged(json.dumps(sound).encode(), 10)]
+    _check(index, faults, _read_headers)

@@ -69,20 +69,7 @@ def _connected():
     return ServerClient(_URL, context=100, patience=0.0, concurrency=1)
 
 
-def _sample(server):
-    return HTTPSampler(server).sample([SampleRequest((1, 2), (3, 4), 1.0, 0.9, 0, 8, (7,))])
-
-
-def _classify(server):
-    return HTTPClassifier(server, {}).classify([(1,), (2,)])
-
-
-def _generate(server):
-    return SGLangSampler(server).sample([SampleRequest((1, 2), (3, 4), 1.0, 0.9, 0, 8, (7,))])
-
-
-def _read_out(server):
-    return SGLangClassifier(server, {}, (4, 5)).classify([(1, 2), (2, 3)])
+_REQUEST = SampleRequest((1, 2), (3, 4), 1.0, 0.9, 0, 8, (7,))
 
 
 def _or_stops(read):
@@ -97,11 +84,15 @@ def _or_stops(read):
     ("route", "sound", "ask"),
     [
         ("/v1/models", _MODELS, None),
-        ("/v1/completions", _SAMPLES, _sample),
-        ("/classify", _SCORES, _classify),
-        ("/server_info", _SETTINGS, _generate),
-        ("/generate", _GENERATED, _generate),
-        ("/generate", _GENERATED, _read_out),
+        ("/v1/completions", _SAMPLES, lambda it: HTTPSampler(it).sample([_REQUEST])),
+        ("/classify", _SCORES, lambda it: HTTPClassifier(it, {}).classify([(1,), (2,)])),
+        ("/server_info", _SETTINGS, lambda it: SGLangSampler(it).sample([_REQUEST])),
+        ("/generate", _GENERATED, lambda it: SGLangSampler(it).sample([_REQUEST])),
+        (
+            "/generate",
+            _GENERATED,
+            lambda it: SGLangClassifier(it, {}, (4, 5)).classify([(1, 2), (2, 3)]),
+        ),
     ],
 )
 def test_a_reply_with_one_wrong_value_is_read_or_one_line(replies, route, sound, ask):

@@ -98,17 +98,6 @@ def test_searches_with_and_without_a_budget_are_those_of_a_searcher(server, orac
             found_in(answer) for answer, job in zip(answers, asked, strict=True) if job[1] == budget
         ]
         assert own == wanted
-
-
-@pytest.mark.slow
-def test_32_clients_at_once_get_the_answers_of_a_searcher(server, oracle, texts):
-    """Eight questions with four seeds each, of which eight are searched at a time."""
-    jobs = [(text, seed) for text in texts for seed in range(4)]
-    with ThreadPoolExecutor(32) as clients:
-        answers = list(clients.map(lambda job: ask(server, job[0], seed=job[1]), jobs))
-    for seed in range(4):
-        own = [found_in(a) for a, job in zip(answers, jobs, strict=True) if job[1] == seed]
-        assert own == expected(oracle, texts, Settings("beam", 4, None, 0.0, seed))
     last = time.monotonic() + 10
     while server.loaded.policy._cache._roots:  # the engine forgets after its last answer
         assert time.monotonic() < last

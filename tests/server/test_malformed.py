@@ -1,22 +1,24 @@
 """Bodies that no client should send: each is refused with a sentence, and the server goes on."""
 
 import json
-import random
 import socket
 
 import httpx
 import pytest
+from mutations import damaged, mutations
 from search_server import letters, running
 
 from cats_jax.errors import BadInputError
 from cats_jax.server.refusals import RefusedRequestError
-from cats_jax.server.requests import SAMPLING, ChatRequest, parse_request
+from cats_jax.server.requests import SAMPLING, parse_request
 
 GOOD = {"model": "letters", "messages": [{"role": "user", "content": "which letters?"}]}
-NAMES = [
-    *ChatRequest.model_fields,
-    *("n", "temperature", "top_p", "tools", "stop", "logprobs", "max_tokens", "response_format"),
-]
+WHOLE = {
+    **GOOD, "stream": False, "stream_options": {"include_usage": True}, "strategy": "beam",
+    "num_candidates": 4, "budget": 9, "price": 0.5, "seed": 1, "user": "me", "metadata": {"a": "b"},
+    "n": 1, "temperature": 1, "top_p": 1.0, "tools": [], "stop": None, "logprobs": False,
+    "max_tokens": None, "response_format": {"type": "text"},
+}  # fmt: skip
 FIXED = {
     "nothing": b"",
     "no JSON": b"{",
@@ -64,52 +66,17 @@ def test_a_broken_body_is_refused(server, name):
 
 
 def test_a_thousand_malformed_requests_break_nothing(server):
-    draw = random.Random(0)
-    refused = 0
-    while refused < 1000:
-        response = post(server, malformed(draw))
-        if response.status_code != 200:  # a few are good by chance
-            assert_refused(response)
-            refused += 1
+    bodies = [text.encode("utf-8", "surrogatepass") for text in mutations(WHOLE)]
+    bodies += damaged(json.dumps(WHOLE).encode(), 250)
+    responses = [post(server, body) for body in bodies]
+    refused = [each for each in responses if each.status_code != 200]  # a few are good by chance
+    assert len(refused) > len(responses) / 2 > 500
+    for response in refused:
+        assert_refused(response)
     answer = post(server, json.dumps(GOOD).encode())
     assert answer.status_code == 200
     assert answer.json()["choices"][0]["message"]["content"]
     assert server.get("/healthz").json() == {"status": "ready", "in_flight": 0, "waiting": 0}
-
-
-def malformed(draw):
-    """A body that is wrong in one of several ways."""
-    way = draw.randrange(5)
-    if way == 0:
-        return draw.randbytes(draw.randrange(200))
-    if way == 1:  # cut off, or a byte changed
-        text = bytearray(json.dumps({**GOOD, draw.choice(NAMES): value(draw)}).encode())
-        text[draw.randrange(len(text))] = draw.randrange(256)
-        return bytes(text[: draw.randrange(1, len(text) + 1)])
-    body = json.loads(json.dumps(GOOD))
-    if way == 2:
-        body["messages"] = value(draw)
-    elif way == 3:
-        body["messages"][0][draw.choice(["role", "content", "name", "tool_calls"])] = value(draw)
-    else:
-        for _ in range(draw.randrange(1, 4)):
-            body[draw.choice(NAMES)] = value(draw)
-    return json.dumps(body).encode()
-
-
-def value(draw, depth=0):
-    """Any value that JSON has."""
-    if depth < 4 and draw.random() < 0.3:
-        if draw.random() < 0.5:
-            return [value(draw, depth + 1) for _ in range(draw.randrange(4))]
-        return {draw.choice(["role", "content", "x", ""]): value(draw, depth + 1)}
-    return draw.choice(
-        [
-            *(True, False, 0, -1, 1.5, -0.0, 1e308, 10**18, 10**30, -(2**63) - 1, 2**31),
-            *("", " ", "user", "beam", "\x00\x1b[2J", "é" * 300, "<script>", "../../etc/passwd"),
-            *("module:function", "{question}", "\ufdd0\ufdd1", "<|im_end|>", "x" * 5000),
-        ]
-    )
 
 
 def test_broken_http_breaks_nothing(server):
@@ -242,6 +209,7 @@ def test_parameters_that_ask_for_nothing_are_taken():
         ({"messages": [{"role": "assistant", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "content"),
         ({"messages": [{"role": "user", "content": "x", "type": "image"}]}, "messages.0.type"),
+        ({"messages": [{**GOOD["messages"][0], "name": "x"}]}, "unknown .*'messages.0.name'"),
         ({"model": None}, "model"),
     ],
 )
