@@ -1,6 +1,5 @@
 """The grader: labelled pairs, laws of an equivalence, limits, and the file command."""
 
-import asyncio
 import concurrent.futures
 import importlib
 import json
@@ -10,7 +9,6 @@ import pathlib
 import pickle
 import signal
 import sys
-import threading
 import time
 
 import pytest
@@ -172,23 +170,10 @@ def test_the_judge_keeps_its_contract(grader):
     assert as_protocol.extract(["then", r"\boxed{1}"]) == "1"
 
 
-class _Counting:
-    """A grader that counts the comparisons that reach a worker."""
-
-    def __init__(self, grader):
-        self.grader, self.asked = grader, 0
-        ask = grader._pool.ask
-
-        def counted(request):
-            self.asked += 1
-            return ask(request)
-
-        grader._pool.ask = counted
-
-
-def test_votes_take_far_fewer_than_all_comparisons():
+def test_votes_take_far_fewer_than_all_comparisons(monkeypatch):
     with MathGrader(workers=1) as grader:
-        counting = _Counting(grader)
+        ask, asked = grader._pool.ask, []
+        monkeypatch.setattr(grader._pool, "ask", lambda each: asked.append(each) or ask(each))
         tree = SearchTree(Question("q", "?"), grader)
         answers = [rf"\frac{{x+{index % 60}}}{{{2 + index % 2}}}" for index in range(120)]
         answers += [rf"\frac{{{index % 60}+x}}{{{2 + index % 2}}}" for index in range(120)]
@@ -196,7 +181,7 @@ def test_votes_take_far_fewer_than_all_comparisons():
         assert classes[:120] == classes[120:]
         assert len(set(classes)) == 60
         # 240 votes of 120 spellings in 60 classes; all pairs would be 28,680.
-        assert counting.asked < 250
+        assert 0 < len(asked) < 250
         assert tree.answer_class("  1/2. ") != tree.answer_class(r"\frac12 + 1")
 
 
@@ -359,21 +344,6 @@ def test_from_threads(grader):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         verdicts = list(pool.map(lambda pair: grader.equivalent(*pair[:2]), pairs))
     assert verdicts == [same for *_, same in pairs]
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(grader.equivalent("3x", "x+2x")))
-    thread.start()
-    thread.join()
-    assert seen == [True]
-
-
-def test_from_async_code(grader):
-    async def both():
-        return await asyncio.gather(
-            asyncio.to_thread(grader.equivalent, "4x", "x+3x"),
-            asyncio.to_thread(grader.equivalent, "4x", "x+4x"),
-        )
-
-    assert asyncio.run(both()) == [True, False]
 
 
 def _in_child(grader, results):

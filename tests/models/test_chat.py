@@ -53,6 +53,16 @@ def connect():
         yield connect
 
 
+def _saying(text):
+    """A fault that puts another content into a reply."""
+
+    def change(reply):
+        reply["choices"][0]["message"]["content"] = text
+        return reply
+
+    return change
+
+
 def texts(answer):
     return [sample.step.text for sample in answer]
 
@@ -136,14 +146,10 @@ def test_an_endpoint_that_fails_at_n_is_asked_for_single_samples(connect):
 
 
 def test_a_turn_that_is_not_repeated_as_others_were_is_refused(connect):
-    def leaves_out(reply):
-        reply["choices"][0]["message"]["content"] = "12\n\n34"
-        return reply
-
     with serving(continues="whole") as server:
         policy = connect(server)
         ((sample,),) = policy.generate([request(seeds=[1])]).samples
-        server.faults = iter([leaves_out])
+        server.faults = iter([_saying("12\n\n34")])
         with pytest.raises(GeneratorContractError, match=r"127.*does not repeat this one"):
             policy.generate([request(path=(sample.step,), seeds=[1])])
 
@@ -155,16 +161,8 @@ def test_the_contract_of_policies_holds(connect):
 
 def test_a_stop_before_a_step_is_asked_again_without_it(connect):
     """Templates that take blank lines off a turn make every continuation begin with them."""
-
-    def begins_blank(reply):
-        reply["choices"][0]["message"]["content"] = "\n\n"
-        return reply
-
-    def begins_blank_and_goes_on(reply):
-        reply["choices"][0]["message"]["content"] = "\n\n12\n\n34"
-        return reply
-
-    with serving(*_PROBED, begins_blank, begins_blank_and_goes_on) as server:
+    blank, goes_on = _saying("\n\n"), _saying("\n\n12\n\n34")
+    with serving(*_PROBED, blank, goes_on) as server:
         ((sample,),) = connect(server).generate([request(seeds=[1])]).samples
     assert (sample.step.text, sample.finish) == ("12", "step")
     assert path_text([sample.step]) == "\n\n12\n\n"
@@ -249,11 +247,7 @@ def test_blank_lines_are_split_in_time_that_grows_with_their_number():
     ],
 )  # fmt: skip
 def test_a_content_in_parts_is_the_text_of_its_parts(connect, content, text):
-    def in_parts(reply):
-        reply["choices"][0]["message"]["content"] = content
-        return reply
-
-    with serving(*_PROBED, in_parts) as server:
+    with serving(*_PROBED, _saying(content)) as server:
         ((answer,),) = connect(server).generate_answers([request(seeds=[1])], 8).answers
         assert "".join(texts(answer)) == text
         assert len(server.bodies) == PROBES + 1
@@ -281,14 +275,6 @@ def _without(*path):
     def change(reply):
         *before, last = path
         functools.reduce(lambda value, key: value[key], before, reply).pop(last)
-        return reply
-
-    return change
-
-
-def _saying(text):
-    def change(reply):
-        reply["choices"][0]["message"]["content"] = text
         return reply
 
     return change
@@ -515,10 +501,7 @@ def test_a_lost_reply_counts_at_its_largest_cost(connect):
 def test_the_key_is_sent_and_shown_nowhere(connect, monkeypatch, tmp_path):
     monkeypatch.setenv("A_KEY", SECRET)
     file = tmp_path / "replies.jsonl"
-
-    def quotes(reply):
-        reply["choices"][0]["message"]["content"] = f"the key is {SECRET}"
-        return reply
+    quotes = _saying(f"the key is {SECRET}")
 
     def refuses(reply):
         return {"error": f"not with {SECRET}"}

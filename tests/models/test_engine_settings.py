@@ -381,28 +381,17 @@ def test_an_engine_on_a_cpu_is_one_process_unless_it_needs_more(settings, bind, 
 
 
 def test_settings_and_free_arguments_reach_vllm():
-    spec = PolicySpec(
-        "weak",
-        backend="vllm",
-        dtype="bfloat16",
-        quantization="fp8",
-        enforce_eager=False,
-        max_num_seqs=7,
-        block_size=64,
-        gpu_memory_utilization=0.3,
-        engine_args={"seed": 5, "max_num_batched_tokens": 100},
-    )
-    expected = {
-        "max_model_len": 64,
+    settings = {
         "dtype": "bfloat16",
         "quantization": "fp8",
         "enforce_eager": False,
         "max_num_seqs": 7,
         "block_size": 64,
         "gpu_memory_utilization": 0.3,
-        "seed": 5,
-        "max_num_batched_tokens": 100,
     }
+    free = {"seed": 5, "max_num_batched_tokens": 100}
+    spec = PolicySpec("weak", backend="vllm", engine_args=free, **settings)
+    expected = {"max_model_len": 64, **settings, **free}
     assert expected.items() <= engine_arguments(spec, context=64, on_cpu=True).items()
 
 

@@ -1,6 +1,7 @@
 """Memory by arithmetic: published configurations, a measured tiny model, and what is refused."""
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -112,6 +113,19 @@ def _footprint(spec, work) -> Footprint:
     return found
 
 
+def _on_transformers(shape, work, *, samples=True, device="cpu", batch_tokens=1 << 16, **settings):
+    return footprint.transformers_footprint(
+        "m",
+        shape,
+        work,
+        samples=samples,
+        device=device,
+        dtype="bfloat16",
+        batch_tokens=batch_tokens,
+        **settings,
+    )
+
+
 @pytest.mark.parametrize(
     ("config", "parameters", "kv"),
     [
@@ -197,15 +211,8 @@ def test_long_prompts_take_activations(tmp_path):
     shape = _shape(_folder(tmp_path / "m", _QWEN_HALF_B))
 
     def activations(batch_tokens, **prompts):
-        return footprint.transformers_footprint(
-            "m",
-            shape,
-            Work(questions=1, paths=1, answer_tokens=256, **prompts),
-            samples=True,
-            device="cpu",
-            dtype="bfloat16",
-            batch_tokens=batch_tokens,
-        ).activations
+        work = Work(questions=1, paths=1, answer_tokens=256, **prompts)
+        return _on_transformers(shape, work, batch_tokens=batch_tokens).activations
 
     prompts = {"prompts": (PromptLoad(4000, 2),)}
     chunk = shape.chunk_bytes(1, 4256, 4256, "bfloat16")
@@ -371,19 +378,7 @@ def test_vllm_needs_one_full_context(tmp_path):
 def test_a_bounded_cache_counts_with_its_bound(tmp_path):
     shape = _shape(_folder(tmp_path / "m", _QWEN_7B))
     work = Work(questions=64, paths=256, steps=40, step_tokens=512)
-
-    def found(**settings):
-        return footprint.transformers_footprint(
-            "policy",
-            shape,
-            work,
-            samples=True,
-            device="cuda",
-            dtype="bfloat16",
-            batch_tokens=1 << 16,
-            **settings,
-        )
-
+    found = functools.partial(_on_transformers, shape, work, device="cuda")
     free = found()
     assert free.least_cache == 57_344 * (256 + 39 * 512 + 2048)
     assert free.cache == 57_344 * work.cached_tokens(shape.context) > 10_000 * GIB
@@ -400,20 +395,11 @@ def test_a_bounded_cache_counts_with_its_bound(tmp_path):
 def test_smaller_micro_batches_need_less():
     shape = ModelShape(10**9, 0, 28, 28, 4, 128, 3584, 18944, 152064, 32768)
     work = Work(questions=64, paths=256)
-
-    def activations(samples, batch_tokens):
-        return footprint.transformers_footprint(
-            "m",
-            shape,
-            work,
-            samples=samples,
-            device="cpu",
-            dtype="bfloat16",
-            batch_tokens=batch_tokens,
-        ).activations
-
     for samples in (True, False):
-        small, large = activations(samples, 1 << 13), activations(samples, 1 << 16)
+        small, large = (
+            _on_transformers(shape, work, samples=samples, batch_tokens=tokens).activations
+            for tokens in (1 << 13, 1 << 16)
+        )
         assert small < large / 3
 
 

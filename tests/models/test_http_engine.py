@@ -163,20 +163,13 @@ def test_what_one_call_found_out_is_true_for_those_that_wait(connect):
         assert len(server.bodies) > tries
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"model": "other"}, "does not serve 'other': it has m; served_name"),
-        (
-            {"context": 200},
-            "context of 128 tokens, 200 are needed: set max_model_len to 128 in the recipe, or "
-            "start it with --max-model-len 200, if its model has that context$",
-        ),
-    ],
-)
-def test_a_server_that_does_not_fit_is_refused(connect, options, words):
+def test_a_server_with_less_context_is_refused(connect):
+    words = (
+        "context of 128 tokens, 200 are needed: set max_model_len to 128 in the recipe, or start "
+        "it with --max-model-len 200, if its model has that context$"
+    )
     with serving() as server, pytest.raises(BadInputError, match=words):
-        connect(server, **options)
+        connect(server, context=200)
 
 
 def test_of_several_models_one_is_named(connect):
@@ -358,10 +351,21 @@ def test_a_reply_that_came_while_the_process_was_stopped_is_read(connect):
         assert client._late == {}
 
 
-def test_a_classifier_without_probabilities_is_refused_at_its_first_reply(connect):
-    embeddings = {"data": [{"index": 0, "embedding": [0.5]}]}
-    with faulty_server.serving(lambda path, body: embeddings) as server:
-        with pytest.raises(BadInputError, match=r"no 'probs' to /classify: .*--runner pooling"):
+def embeds(path, body):
+    return {"data": [{"index": 0, "embedding": [0.5]}]}
+
+
+@pytest.mark.parametrize(
+    ("says", "faults", "words"),
+    [
+        (embeds, (), r"no 'probs' to /classify: .*--runner pooling"),
+        (answer, [404] * 50, r"/classify with status 404.*--runner pooling.*CatsJaxQwen2"),
+        (answer, ["classes"] * 50, r"gives 2 numbers.*--hf-overrides '{.*CatsJax"),
+    ],
+)
+def test_a_server_that_reads_no_scores_is_told_at_once_how_to_start(connect, says, faults, words):
+    with faulty_server.serving(says, faults) as server:
+        with pytest.raises(BadInputError, match=words):
             HTTPClassifier(connect(server), OVERRIDES).classify([(1, 2)])
         assert len(server.bodies) == 1
 
@@ -381,19 +385,3 @@ def test_an_unreachable_server_is_named():
         ServerClient(f"http://127.0.0.1:{port}", context=10)
     with pytest.raises(BadInputError, match="must begin with http"):
         ServerClient("localhost:8000", context=10)
-
-
-def test_a_wrong_route_is_not_tried_again(connect):
-    with serving([404] * 50) as server:
-        with pytest.raises(
-            BadInputError, match=r"/classify with status 404.*--runner pooling.*CatsJaxQwen2"
-        ):
-            HTTPClassifier(connect(server), OVERRIDES).classify([(1, 2)])
-        assert len(server.bodies) == 1
-
-
-def test_a_server_that_reads_the_prm_in_another_way_is_told_how_to_start(connect):
-    with serving(["classes"] * 50) as server:
-        with pytest.raises(BadInputError, match=r"gives 2 numbers.*--hf-overrides '{.*CatsJax"):
-            HTTPClassifier(connect(server), OVERRIDES).classify([(1, 2)])
-        assert len(server.bodies) == 1
