@@ -90,32 +90,26 @@ def existing_folder(path: str | pathlib.Path, what: str = "model", ways: str = "
     )
 
 
+_LACKING = {
+    "adapter_config.json": "holds an adapter alone (adapter_config.json), not a model: give the "
+    "folder of its base model, and this one as its adapter",
+    "*.safetensors": "has weights but no config.json: copy the release's config.json there",
+    "*.gguf": "holds GGUF files: `cats-jax convert {file} OUT` makes a model folder from one",
+    "*.bin": "holds weights as .bin files: `cats-jax convert {folder} OUT` makes safetensors from "
+    "them",
+    "snapshots/*/config.json": "is a cache of the Hugging Face hub: give the folder {parent!r} in "
+    "it",
+    "*/config.json": "has no config.json: if you mean the model in it, give {parent!r}",
+    "config.json": "has config.json but no weights: download the release's *.safetensors, too",
+}
+"""What a folder is that is no model, by the first of these patterns that it has a file of."""
+
+
 def what_is_lacking(folder: pathlib.Path) -> str:
     """What a folder lacks to be a model, and what to do about it."""
-
-    def first(pattern: str) -> pathlib.Path | None:
-        return min(folder.glob(pattern), default=None)
-
-    if first("*.safetensors") and not first("adapter_config.json"):
-        return "has weights but no config.json: copy the release's config.json there"
-    if first("adapter_config.json"):
-        return (
-            "holds an adapter alone (adapter_config.json), not a model: give the folder of its "
-            "base model, and this one as its adapter"
-        )
-    if file := first("*.gguf"):
-        return f"holds GGUF files: `cats-jax convert {file} OUT` makes a model folder from one"
-    if first("*.bin"):
-        return (
-            "holds weights as .bin files: `cats-jax convert "
-            f"{folder} OUT` makes safetensors from them"
-        )
-    if file := first("snapshots/*/config.json"):
-        return f"is a cache of the Hugging Face hub: give the folder {str(file.parent)!r} in it"
-    if file := first("*/config.json"):
-        return f"has no config.json: if you mean the model in it, give {str(file.parent)!r}"
-    if first("config.json"):
-        return "has config.json but no weights: download the release's *.safetensors, too"
+    for pattern, words in _LACKING.items():
+        if file := min(folder.glob(pattern), default=None):
+            return words.format(file=file, folder=folder, parent=str(file.parent))
     return (
         "holds no model: it needs config.json and *.safetensors; download the release's "
         "config.json and *.safetensors"

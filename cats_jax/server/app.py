@@ -121,7 +121,6 @@ class _Web:
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
-        del request
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
@@ -149,7 +148,6 @@ class _Web:
 
     async def health(self, request: Request) -> Response:
         """`GET /healthz`: 200 while searches are accepted, else 503."""
-        del request
         state = self._engine.state
         content = {
             "status": state,
@@ -160,12 +158,10 @@ class _Web:
 
     async def metrics(self, request: Request) -> Response:
         """`GET /metrics`."""
-        del request
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """The response to a request that is refused."""
-        del request
         assert isinstance(error, RefusedRequestError)
         self._metrics.rejected(error.reason)
         return _refusal(error)
@@ -355,5 +351,4 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    del request, error
     return _refusal(RefusedRequestError(500, "internal", "this server has a fault: see its log"))
