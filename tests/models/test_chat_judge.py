@@ -11,7 +11,7 @@ from chat_server import serving
 
 import search
 from cats_jax import cli
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunStoppedError
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.judge import JudgeScorer
 from cats_jax.models.resolve import resolve_format
@@ -110,45 +110,20 @@ def test_commands_that_read_given_steps(knows, tmp_path, capsys, command):
     assert SECRET not in out.read_text()
 
 
-@pytest.mark.slow
-def test_a_run_stops_at_the_judge_s_cost_and_pays_for_nothing_twice(knows, tmp_path, capsys):
-    chat_server.write = lambda asked, begun, seed: "Judgement: Yes"
-    folder, rows = tmp_path / "run", {}
-    content = {
-        "name": "limited",
-        "policy": {"path": "weak", "max_step_tokens": 32},
-        "strategies": ["best_of_n", "beam"],
-        "num_candidates": 4,
-        "questions": {"world": "validation", "count": 3},
-        "max_depth": 4,
-    }
+def test_a_judge_has_a_limit_of_its_cost_and_pays_for_nothing_twice(knows, tmp_path):
+    """As a policy has: see the runs in test_chat_runs.py."""
+    paid = {"price": {"input": 2, "output": 8}, "replies": str(tmp_path / "replies.jsonl")}
     with serving(key=SECRET) as server:
-        judge = {"path": "chat-judge", "backend": server.url, "served_name": "m"}
-        judge |= {"api_key_env": "A_KEY", "price": {"input": 2, "output": 8}}
-        codes = []
-        for limit in (0.004, 0.02, 9.0):
-            prm = {**judge, "max_cost": limit, "replies": str(tmp_path / "replies.jsonl")}
-            recipe = tmp_path / "limited.json"
-            recipe.write_text(json.dumps({**content, "prms": [prm]}))
-            codes.append(cli.run(["evaluate", str(recipe), "--output", str(folder)]))
-            assert charged(server) <= limit
-        bodies = [json.dumps(body, sort_keys=True) for body in server.bodies]
-        assert codes == [1, 1, 0]
-        assert len(set(bodies)) == len(bodies)
-        assert "max_cost=0.004 has no room for another request" in capsys.readouterr().err
-        stopped = {row.key: (row.answer, row.ledger.prm_cost) for row in read_run(folder).rows}
-        whole = tmp_path / "whole"
-        recipe.write_text(json.dumps({**content, "prms": [judge]}))
-        assert cli.run(["evaluate", str(recipe), "--output", str(whole)]) == 0
-    rows = {row.key: (row.answer, row.ledger.prm_cost) for row in read_run(whole).rows}
-    assert stopped == rows
-    assert cli.run(["report", str(whole), "--output", str(tmp_path / "tables")]) == 0
-    (table,) = (tmp_path / "tables").rglob("*accuracy*.csv")
-    lines = list(csv.DictReader(table.read_text().splitlines()))
-    for line in lines:
-        own = [cost for key, (_, cost) in rows.items() if line["strategy"] in key]
-        assert float(line["prm_cost"]) == pytest.approx(sum(own) / 3)
-        assert float(line["policy_cost"]) == 0
+        with pytest.raises(RunStoppedError, match=r"max_cost=0\.0001 has no room"):
+            ModelFolders().prm(spec_of(server, **paid, max_cost=0.0001))
+        assert server.bodies == []
+        answers = []
+        for _ in range(2):
+            judge = ModelFolders().prm(spec_of(server, **paid, max_cost=1.0))
+            scores = judge.score([Question("q", "3+4+5")] * 2, [(Step("7", ()),), (Step("8", ()),)])
+            answers.append((scores.scores, len(server.bodies)))
+        assert answers[0] == answers[1]
+        assert answers[0][0] == [1.0, 0.0]
 
 
 @pytest.mark.slow
@@ -163,7 +138,7 @@ def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
     }
     with serving(key=SECRET) as server:
         judge = {"path": "chat-judge", "backend": server.url, "served_name": "m"}
-        judge["api_key_env"] = "A_KEY"
+        judge |= {"api_key_env": "A_KEY", "price": {"input": 2, "output": 8}}
         recipe = tmp_path / "judged.json"
         recipe.write_text(json.dumps({**content, "prms": [judge]}))
         # The scripted PRM does not know the world's questions, so a plain verdict is given.
@@ -176,6 +151,13 @@ def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
         assert any("may change without notice" in note for note in manifest["notes"])
         assert manifest["formats"]["prm chat-judge"] == "auto: judge-critique"
         assert manifest["config"]["prms"][0]["format"] == "judge-critique"
+        assert cli.run(["report", str(folder), "--output", str(tmp_path / "tables")]) == 0
+        (table,) = (tmp_path / "tables").rglob("*accuracy*.csv")
+        (line,) = csv.DictReader(table.read_text().splitlines())
+        cost = sum(row.ledger.prm_cost for row in read_run(folder).rows)
+        assert 2 * float(line["prm_cost"]) == pytest.approx(cost)
+        assert cost > 0
+        assert float(line["policy_cost"]) == 0
         plain.write_text(json.dumps({**content, "prms": ["exact"]}))
         before, again = tmp_path / "before", tmp_path / "again"
         assert cli.run(["evaluate", str(plain), "--output", str(before)]) == 0
