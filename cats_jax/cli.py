@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr names faul
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import os
 import signal
@@ -13,32 +14,12 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
 
-from .commands.ablations import ablations
-from .commands.bank import bank
-from .commands.calibrate import calibrate
-from .commands.certify import certify
-from .commands.collect import collect
-from .commands.convert import convert
-from .commands.demo import demo
-from .commands.evaluate import evaluate
-from .commands.grade import grade
 from .commands.interruption import interrupted, interruptible
-from .commands.page import page
-from .commands.quality import quality
-from .commands.report import report
-from .commands.rescore import rescore
-from .commands.score import score
-from .commands.serve import serve
-from .commands.show import show
-from .commands.solve import solve
-from .commands.sparsity import sparsity
-from .commands.theory import theory
-from .commands.train import train
 from .compiled_programs import cache_environment
 from .errors import (
     BadInputError,
@@ -53,27 +34,15 @@ from .storage.former_names import COMMAND_OPTIONS, FormerNameWarning
 from .storage.reading import reason
 from .version import __version__
 
-_COMMANDS = {
-    "demo": demo,
-    "solve": solve,
-    "serve": serve,
-    "evaluate": evaluate,
-    "bank": bank,
-    "calibrate": calibrate,
-    "collect": collect,
-    "train": train,
-    "ablations": ablations,
-    "rescore": rescore,
-    "report": report,
-    "certify": certify,
-    "show": show,
-    "page": page,
-    "score": score,
-    "quality": quality,
-    "sparsity": sparsity,
-    "theory": theory,
-    "convert": convert,
-    "grade": grade,
+_NAMES = (
+    *("demo", "solve", "serve", "evaluate", "bank", "calibrate", "collect", "train", "ablations"),
+    *("rescore", "report", "certify", "show", "page", "score", "quality", "sparsity", "theory"),
+    *("convert", "grade"),
+)
+_COMMANDS: dict[str, Callable[..., int]] = {
+    # The file of a command, and its function there, have the command's name.
+    name: getattr(importlib.import_module(f"cats_jax.commands.{name}"), name)
+    for name in _NAMES
 }
 
 _ENVIRONMENT = {
@@ -153,14 +122,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno in _FULL:
-            line = (
-                f"nothing more can be written ({error.strerror}): free space and give the same "
-                "command again"
-            )
-        else:
-            line = _unexpected(error)
-        print(f"cats-jax: {line}", file=sys.stderr)
+        line = (
+            f"nothing more can be written ({error.strerror}): free space and give the same command "
+            "again"
+        )
+        print(f"cats-jax: {line if error.errno in _FULL else _unexpected(error)}", file=sys.stderr)
         return 1
     # Code that reads files reports their errors itself; any other error is a bug here.
     except Exception as error:
