@@ -8,7 +8,7 @@ methods apply.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,18 +102,16 @@ def _bootstrap(values: bytes) -> Estimate:
     mean = float(sample.mean())
     if np.ptp(sample) == 0:
         return Estimate(mean, mean, mean)
-    known = _Resampled(_resampled_means(sample)) if sample.size <= _MOST_KEPT else None
-    result = stats.bootstrap(
+    drawn = _kept_resamples if sample.size <= _MOST_KEPT else _resamples
+    means = np.concatenate([sample[places].mean(axis=-1) for places in drawn(sample.size)])
+    bounds = stats.bootstrap(
         (sample,),
         np.mean,
-        n_resamples=0 if known else _RESAMPLES,
-        batch=_BATCH,
+        n_resamples=0,
         method="percentile",
         confidence_level=CONFIDENCE,
-        bootstrap_result=known,
-        rng=np.random.default_rng(_BOOTSTRAP_SEED),
-    )
-    bounds = result.confidence_interval
+        bootstrap_result=_Resampled(means),
+    ).confidence_interval
     return Estimate(mean, float(bounds.low), float(bounds.high))
 
 
@@ -123,25 +121,17 @@ class _Resampled(NamedTuple):
     bootstrap_distribution: np.ndarray
 
 
-def _resampled_means(sample: np.ndarray) -> np.ndarray:
-    """The resampled means that scipy computes with this seed, f[_RESAMPLES]."""
-    drawn = _resamples(sample.size)
-    return np.concatenate(
-        [
-            sample[drawn[start : start + _BATCH]].mean(axis=-1)
-            for start in range(0, len(drawn), _BATCH)
-        ]
-    )
+def _resamples(size: int) -> Iterator[np.ndarray]:
+    """Places in a sample of this size, i[_BATCH, size] each: those that scipy's bootstrap draws."""
+    rng = np.random.default_rng(_BOOTSTRAP_SEED)
+    for _ in range(_RESAMPLES // _BATCH):
+        yield rng.integers(0, size, (_BATCH, size))
 
 
 @functools.lru_cache(maxsize=2)  # validation and test questions
-def _resamples(size: int) -> np.ndarray:
-    """Places in a sample of this size, i[_RESAMPLES, size].
-
-    All samples of one size use the same places, and reports have thousands of such samples.
-    """
-    rng = np.random.default_rng(_BOOTSTRAP_SEED)
-    return rng.integers(0, size, (_RESAMPLES, size))
+def _kept_resamples(size: int) -> list[np.ndarray]:
+    """All places; samples of one size have the same, and reports have thousands of samples."""
+    return list(_resamples(size))
 
 
 def mean_of_seeds(values: Sequence[float] | np.ndarray) -> Estimate:
