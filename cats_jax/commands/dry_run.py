@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from ..bank import build
+from ..bank.cost import bank_cost
+from ..bank.recipe import BankRecipe
+from ..datasets import load_questions, survey
 from ..errors import RunStoppedError
+from ..evaluation.cells import Cell, check_outcome_models, grid
+from ..evaluation.evaluate import cost_bounds, with_stand_ins
+from ..evaluation.measure import measure
+from ..evaluation.runners import largest_work
+from ..models import footprint, threads
+from ..models.backend import choose_backend, gpu_numbers
+from ..models.folders import MissingModelError
+from ..models.footprint import PROMPT_TOKENS, Footprint, Memory, Work, gib, misfit
+from ..models.readable import check_readable
+from ..models.resolve import choose_threads, prm_context
+from ..models.source import (
+    ModelSource,
+    check_format_name,
+    check_scores_steps,
+    described_format,
+    is_judge,
+)
+from ..reporting.printing import show_sheet
+from ..reporting.sheets import Column, Sheet, plain
+from ..specs.functions import is_function_name
+from ..specs.models import PolicySpec, PrmSpec
+from ..specs.recipe import QuestionSpec, Recipe
+from .terminal import say
+from .time_left import duration
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..bank.recipe import BankRecipe
-    from ..evaluation.cells import Cell
-    from ..models.footprint import Footprint, Memory, Work
-    from ..models.source import ModelSource
-    from ..specs.models import PolicySpec, PrmSpec
-    from ..specs.recipe import QuestionSpec, Recipe
+_hours = functools.partial(duration, hours=True)
 
 _ENDPOINT_PATIENCE = 10.0
 """Seconds of tries after which a dry run reports an endpoint as missing."""
@@ -31,12 +53,6 @@ def show_bounds(
 
     `missing` are parts that are known to be missing, one line each.
     """
-    from ..datasets import survey
-    from ..evaluation.cells import check_outcome_models, grid
-    from ..evaluation.evaluate import cost_bounds, with_stand_ins
-    from ..evaluation.runners import largest_work
-    from ..models.readable import check_readable
-
     recipe, controllers = with_stand_ins(recipe)
     specs = (recipe.policy, *recipe.prms)
     cells = grid(recipe)
@@ -56,26 +72,17 @@ def show_bounds(
     _show(console, "at most", columns, rows)
     policy, *prms = found
     _show_memory(console, [[policy, prm] for prm in prms] or [[policy]])
-    _show_settings(console, specs, formats)
-    _show_remarks(
-        console,
-        [*notes, *_judges(recipe.prms), *_ranked(cells)],
-        (*absent, *_absent_files(recipe.questions), *missing, *controllers),
-    )
+    absent += [*_absent_files(recipe.questions), *missing, *controllers]
+    notes = [*notes, *_judges(recipe.prms), *_ranked(cells)]
+    _show_remarks(console, [*_threads(specs), *formats], notes, absent)
 
 
 def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None:
     """Print approximate bounds on what a step bank samples and costs; models may be missing."""
-    from ..bank.build import BLOCK_SIZE, largest_work
-    from ..bank.cost import bank_cost
-    from ..datasets import survey
-    from ..models.readable import check_readable
-    from ..models.source import check_scores_steps
-
     check_scores_steps(recipe.prms, "a step bank")
     count, notes, here = survey(recipe.questions)
     check_readable(models, recipe.policy, recipe.questions, here)
-    work = largest_work(recipe, min(count, BLOCK_SIZE))
+    work = build.largest_work(recipe, min(count, build.BLOCK_SIZE))
     specs = (recipe.policy, *recipe.prms)
     found, absent, formats = _footprints(specs, models, work)
     formats += _endpoint(recipe.policy)
@@ -89,15 +96,13 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     _show(console, "about at most", columns, rows)
     together = recipe.allocation.reads_scores
     _show_memory(console, [found] if together else [[model] for model in found])
-    _show_settings(console, specs, formats)
-    absent = [*absent, *_absent_files(recipe.questions)]
-    _show_remarks(console, [*notes, *_judges(recipe.prms)], absent)
+    absent += _absent_files(recipe.questions)
+    notes = [*notes, *_judges(recipe.prms)]
+    _show_remarks(console, [*_threads(specs), *formats], notes, absent)
 
 
 def _judges(prms: Sequence[PrmSpec]) -> list[str]:
     """A note for each PRM whose tokens the table does not bound."""
-    from ..models.source import is_judge
-
     return [
         f"PRM {spec.label!r} is a judge: for each step it reads its prompt and the path, and "
         "writes its critiques. The table does not count these tokens"
@@ -108,16 +113,13 @@ def _judges(prms: Sequence[PrmSpec]) -> list[str]:
 
 def _ranked(cells: Sequence[Cell]) -> list[str]:
     """A note for each strategy whose scores are comparisons, which the table does not bound."""
-    ranked = [
-        cell.spec.label
+    notes = {
+        f"strategy {cell.spec.label!r} compares each answer with all others. The table does not "
+        "count the tokens that the comparisons read": None
         for cell in cells
         if cell.strategy.comparison is not None and cell.strategy.comparison.scores
-    ]
-    return [
-        f"strategy {label!r} compares each answer with all others. The table does not count the "
-        "tokens that the comparisons read"
-        for label in dict.fromkeys(ranked)
-    ]
+    }
+    return list(notes)
 
 
 def _absent_files(questions: Sequence[QuestionSpec]) -> list[str]:
@@ -128,20 +130,13 @@ def _absent_files(questions: Sequence[QuestionSpec]) -> list[str]:
     ]
 
 
-def _show_settings(
-    console: Console, specs: Sequence[PolicySpec | PrmSpec], formats: Sequence[str]
+def _show_remarks(
+    console: Console, settings: Sequence[str], notes: Sequence[str], absent: Sequence[str]
 ) -> None:
-    for line in (*_threads(specs), *formats):
+    for line in settings:
         console.print(line, markup=False, soft_wrap=True)
-
-
-def _show_remarks(console: Console, notes: Sequence[str], absent: Sequence[str]) -> None:
-    from .terminal import say
-
-    for note in notes:
-        say(console, f"note: {note}")
-    for line in absent:
-        say(console, f"not there yet: {line}")
+    for line in (*(f"note: {note}" for note in notes), *(f"not there yet: {x}" for x in absent)):
+        say(console, line)
 
 
 def _footprints(
@@ -152,10 +147,6 @@ def _footprints(
     Raises:
         BadInputError: a name or format is unknown, or a model does not fit its format.
     """
-    from ..models.folders import MissingModelError
-    from ..models.source import check_format_name, described_format
-    from ..specs.functions import is_function_name
-
     found: list[Footprint | None] = []
     absent: list[str] = []
     formats: list[str] = []
@@ -179,7 +170,7 @@ def _endpoint(policy: PolicySpec) -> list[str]:
     """A line on what a chat endpoint can do, found by short requests; empty for other models."""
     if not policy.chat:
         return []
-    from ..models.serving.chat import chat_policy
+    from ..models.serving.chat import chat_policy  # of the extra 'http'
 
     try:
         return [chat_policy(policy, patience=_ENDPOINT_PATIENCE).found]
@@ -189,51 +180,33 @@ def _endpoint(policy: PolicySpec) -> list[str]:
 
 def _threads(specs: Sequence[PolicySpec | PrmSpec]) -> list[str]:
     """The threads of the models on the CPU in one line; no line if there is no such model."""
-    from ..models.backend import choose_backend, gpu_numbers
-    from ..models.resolve import choose_threads
-    from ..models.threads import available_cpus
-    from ..specs.functions import is_function_name
-
     parts = []
     for spec in specs:
         spec = choose_threads(choose_backend(spec))
         if spec.num_threads and not gpu_numbers(spec) and not is_function_name(spec.path):
             kind = "policy" if spec.where == "policy" else "PRM"
             parts.append(f"{kind} {spec.name!r} {spec.num_threads}")
-    if not parts:
-        return []
-    return [f"threads (num_threads), of {available_cpus()} CPUs: {', '.join(parts)}"]
+    line = f"threads (num_threads), of {threads.available_cpus()} CPUs: {', '.join(parts)}"
+    return [line] if parts else []
 
 
 def _show_memory(console: Console, groups: Sequence[Sequence[Footprint | None]]) -> None:
     """Print what each model needs on its device, and whether each group, if complete, fits."""
-    from ..models.footprint import PROMPT_TOKENS, device_memory
-    from .terminal import say
-
-    found = {id(model): model for group in groups for model in group}
-    known = [model for model in found.values() if model is not None]
-    memory = {model.device: device_memory(model.device) for model in known}
+    known = list({id(m): m for group in groups for m in group if m is not None}.values())
+    memory = {model.device: footprint.device_memory(model.device) for model in known}
     if known:
         columns = {"model": 0, "device": 5, "weights": 3, "KV per token": 6, "cache at most": 4,
                    "activations": 4, "sum": 1, "free": 2}  # fmt: skip
         title = f"memory, with prompts of {PROMPT_TOKENS} tokens"
         _show(console, title, columns, [_memory_row(m, memory[m.device]) for m in known])
-    lines: list[str] = []
     for group in groups:
         present = [model for model in group if model is not None]
-        if len(present) == len(group):
-            lines += _verdicts(present, memory)
-    for line in lines:
-        say(console, line)
+        for line in _verdicts(present, memory) if len(present) == len(group) else ():
+            say(console, line)
 
 
 def _as_resolved(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec:
     """The model with about the context that its engine gets; questions are not read."""
-    from ..models.backend import choose_backend
-    from ..models.resolve import choose_threads, prm_context
-    from ..specs.functions import is_function_name
-    from ..specs.models import PrmSpec
-
     spec = choose_threads(choose_backend(spec))
     if spec.backend != "vllm" or spec.max_model_len is not None or is_function_name(spec.path):
         return spec
@@ -247,28 +220,21 @@ def _as_resolved(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec
 
 def show_times(console: Console, recipe: Recipe, models: ModelSource) -> None:
     """Load the models, search for about a minute, and print how long the recipe would take."""
-    from ..datasets import load_questions
-    from ..evaluation.cells import grid
-    from ..evaluation.measure import measure
+
+    def report(title: str) -> None:
+        console.print(f"measuring {title}", markup=False)
 
     questions = load_questions(recipe.questions).questions
-    found = measure(
-        recipe,
-        grid(recipe),
-        questions,
-        models,
-        report=lambda title: console.print(f"measuring {title}", markup=False),
-    )
+    found = measure(recipe, grid(recipe), questions, models, report=report)
     rows = [
         [time.cell.title, f"{time.rows:,}", _hours(time.low), _hours(time.high), time.basis]
         for time in found.cells
     ]
     rows.append(["loading models", "", _hours(found.loading), _hours(found.loading), ""])
-    low, high = (sum(getattr(time, end) for time in found.cells) for end in ("low", "high"))
+    low = found.loading + sum(time.low for time in found.cells)
+    high = found.loading + sum(time.high for time in found.cells)
     count = sum(time.rows for time in found.cells)
-    rows.append(
-        ["all", f"{count:,}", _hours(found.loading + low), _hours(found.loading + high), ""]
-    )
+    rows.append(["all", f"{count:,}", _hours(low), _hours(high), ""])
     columns = {"cell": 0, "rows": 3, "from": 1, "to": 1, "measured on": 5}
     _show(console, "estimated time, hours:minutes:seconds", columns, rows)
 
@@ -277,9 +243,6 @@ def _show(
     console: Console, title: str, ranks: Mapping[str, int], rows: Sequence[Sequence[str]]
 ) -> None:
     """Print a table of texts; a narrow terminal hides columns of higher rank first."""
-    from ..reporting.printing import show_sheet
-    from ..reporting.sheets import Column, Sheet, plain
-
     left = ("cell", "model", "device", "measured on")
     columns = tuple(
         Column(name, (name,), plain, rank, left=name in left) for name, rank in ranks.items()
@@ -289,8 +252,6 @@ def _show(
 
 
 def _memory_row(model: Footprint, memory: Memory | None) -> list[str]:
-    from ..models.footprint import gib
-
     total = None if model.cache is None else model.weights + model.cache + model.activations
     free = None if memory is None else memory.free
     if model.gpu_share is not None and memory is not None:
@@ -308,8 +269,6 @@ def _memory_row(model: Footprint, memory: Memory | None) -> list[str]:
 
 def _verdicts(models: list[Footprint], memory: dict[str, Memory | None]) -> list[str]:
     """One line for each device of models that are loaded together."""
-    from ..models.footprint import gib, misfit
-
     lines = []
     for device in dict.fromkeys(model.device for model in models):
         here = [model for model in models if model.device == device]
@@ -337,10 +296,3 @@ def _verdicts(models: list[Footprint], memory: dict[str, Memory | None]) -> list
                 "micro-batches shrink"
             )
     return lines
-
-
-def _hours(seconds: float) -> str:
-    """Seconds as hours:minutes:seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from ..controllers.strategies import default_calibrations
 from ..errors import BadInputError
+from ..specs.calibrations import load_calibrations
+from ..specs.certificates import LIMITS, read_certificate, read_content
 from ..specs.models import PAID_KEYS
+from ..specs.recipe import (
+    PolicySpec,
+    PrmSpec,
+    QuestionSpec,
+    Recipe,
+    StrategySpec,
+    load_recipe,
+    parse_recipe,
+    parse_strategy,
+)
+from ..storage.reading import reading
 from .solve_options import SolveOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..specs.recipe import Recipe
 
 _OF_STRATEGIES = ("checkpoint", "beam_width", "path_score")
 _OF_MODELS = ("policy", "policy_format", "policy_adapter", "prm_format", "prm_adapter", "prm_head")
@@ -41,10 +51,6 @@ def one_cell(
 
 def _of_options(given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     """A recipe of one cell from the options alone."""
-    from ..controllers.strategies import default_calibrations
-    from ..specs.calibrations import load_calibrations
-    from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec, Recipe, StrategySpec
-
     if "chat" in given and given.get("prm") == "chat-judge" and loading.prm_backend is None:
         raise BadInputError(
             "--prm chat-judge: with --chat the judge has options of its own: give --prm-backend "
@@ -92,21 +98,16 @@ def _certified(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         BadInputError: an option is given that only the certificate may set.
     """
-    for name in _OF_CERTIFICATES:
-        if name in given:
-            raise BadInputError(
-                f"--{name.replace('_', '-')}: the certificate {given['certified']!r} names the "
-                "strategy with its options, N and calibration: leave the option out"
-            )
+    if clashing := [name for name in _OF_CERTIFICATES if name in given]:
+        raise BadInputError(
+            f"{_option(clashing[0])}: the certificate {given['certified']!r} names the strategy "
+            "with its options, N and calibration: leave the option out"
+        )
     return {"certified": given["certified"], "elsewhere": "elsewhere" in given}
 
 
 def _of_certificate(given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     """A recipe of one cell from a certificate; given options replace its values."""
-    from ..specs.certificates import LIMITS, read_certificate, read_content
-    from ..specs.recipe import parse_recipe
-    from ..storage.reading import reading
-
     strategy = _certified(given)
     if "chat" in given:
         raise BadInputError(
@@ -178,15 +179,10 @@ may come from a stranger, may set them."""
 
 def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: SolveOptions) -> Recipe:
     """A recipe of one cell from a recipe's values; given options replace them."""
-    from ..specs.recipe import StrategySpec, load_recipe, parse_strategy
-
-    for option in (
-        *(f"--{n.replace('_', '-')}" for n in _OF_MODELS if n in given),
-        *loading.given(),
-    ):
+    if unread := [*(_option(name) for name in _OF_MODELS if name in given), *loading.given()]:
         raise BadInputError(
-            f"{option}: the recipe {str(path)!r} names the models with their settings: change it "
-            "there, or leave --recipe out"
+            f"{unread[0]}: the recipe {str(path)!r} names the models with their settings: change "
+            "it there, or leave --recipe out"
         )
     limits = {name: given[name] for name in ("max_depth", "budget") if name in given}
     recipe = load_recipe(path, {**limits, "in_flight": 1})
@@ -196,7 +192,9 @@ def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: SolveOptio
     else:
         spec = next((s for s in recipe.strategies if s.label == label), StrategySpec(label))
     if spec.certified is not None:
-        _certified({"certified": spec.certified.file, **_certified_options(given)})
+        # Its label chose the strategy.
+        set_there = {name: given[name] for name in _OF_CERTIFICATES[1:] if name in given}
+        _certified({"certified": spec.certified.file, **set_there})
     options = tuple(sorted({**dict(spec.options), **dict(_options(given))}.items()))
     labels = [prm.label for prm in recipe.prms]
     if "prm" in given and given["prm"] not in labels:
@@ -214,9 +212,9 @@ def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: SolveOptio
     )
 
 
-def _certified_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given options that a certificate sets, except the strategy's label."""
-    return {name: given[name] for name in _OF_CERTIFICATES[1:] if name in given}
+def _option(name: str) -> str:
+    """The option of this name, as on the command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

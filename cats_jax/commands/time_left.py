@@ -69,8 +69,8 @@ class TimeLeft:
         )
 
 
-def duration(seconds: float) -> str:
-    """Seconds as minutes:seconds, or hours:minutes:seconds."""
+def duration(seconds: float, *, hours: bool = False) -> str:
+    """Seconds as minutes:seconds, and as hours:minutes:seconds from an hour on or if asked to."""
     minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    whole, rest = divmod(minutes, 60)
+    return f"{whole}:{rest:02}:{seconds:02}" if whole or hours else f"{rest}:{seconds:02}"
