@@ -163,15 +163,10 @@ def certify_run(
         place.sort(key=lambda i: found[i].num_candidates)
     certified = np.zeros(len(found), bool)
     certified[place] = theory.reject([tested[i][0] for i in place], delta=level, order=order)
-    costs = [
-        cost_bounds(run, group, delta=COST_SHARE * delta, choices=len(found)) for group in found
-    ]
-    configurations = [
-        Configuration(group, *numbers, bounds, bool(is_certified))
-        for group, numbers, bounds, is_certified in zip(
-            found, tested, costs, certified, strict=True
-        )
-    ]
+    configurations = []
+    for group, numbers, is_certified in zip(found, tested, certified, strict=True):
+        bounds = cost_bounds(run, group, delta=COST_SHARE * delta, choices=len(found))
+        configurations.append(Configuration(group, *numbers, bounds, bool(is_certified)))
     configurations.sort(key=lambda each: each.group.mean("tokens"))
     return Certificate(claim, delta, order, number, tuple(configurations), run)
 
@@ -216,22 +211,13 @@ def draw_certificate(certificate: Certificate) -> Figure:
 
     claim, configurations = certificate.claim, certificate.configurations
     figure, (axes,) = make_panels(1)
-    for certified in (True, False):
-        mine = [each for each in configurations if each.certified == certified]
-        if not mine:
-            continue
-        values = np.array([_observed(each, claim) for each in mine])
-        below = values - [each.bound for each in mine]
-        axes.errorbar(
-            [each.group.mean("tokens") for each in mine],
-            values,
-            yerr=np.maximum([below, -below], 0.0).tolist(),
-            color="#2f7d4f" if certified else "#999999",
-            marker="o",
-            linestyle="none",
-            capsize=2.0,
-            label="certified" if certified else "not certified",
-        )
+    draw_tested(
+        axes,
+        np.array([each.certified for each in configurations]),
+        np.array([each.group.mean("tokens") for each in configurations]),
+        np.array([_observed(each, claim) for each in configurations]),
+        np.array([each.bound for each in configurations]),
+    )
     wanted = claim.target if claim.target is not None else claim.max_loss
     assert wanted is not None
     axes.axhline(wanted, color="#c1272d", linewidth=1.0, label=f"the claim: {wanted:g}")
@@ -242,6 +228,27 @@ def draw_certificate(certificate: Certificate) -> Figure:
     note = f"bars: to the bounds, which hold together with the claims; delta {certificate.delta:g}"
     frame(figure, [axes], claim.words, note, TOKENS.title, what)
     return figure
+
+
+def draw_tested(
+    axes: Axes, certified: np.ndarray, x: np.ndarray, values: np.ndarray, bounds: np.ndarray
+) -> None:
+    """Draw observed values with bars to their bounds, and certified ones in a colour.
+
+    Args:
+        axes: the panel.
+        certified: bool[n], whether the claim of each value is certified.
+        x, values, bounds: f[n], places on the x axis, observed values, and a bound on each.
+    """
+    for mine, color, label in (
+        (certified, "#2f7d4f", "certified"),
+        (~certified, "#999999", "not certified"),
+    ):
+        if mine.any():
+            below = (values - bounds)[mine]
+            bars = np.maximum([below, -below], 0.0)
+            look: dict[str, Any] = {"marker": "o", "linestyle": "none", "capsize": 2.0}
+            axes.errorbar(x[mine], values[mine], yerr=bars, color=color, label=label, **look)
 
 
 def _shade(axes: Axes, claim: Claim) -> None:

@@ -29,6 +29,7 @@ from .certificate_premises import (
     check_rows,
     check_shares,
 )
+from .certified_configurations import draw_tested
 from .drawing import frame, make_panels
 from .finished_paths import path_grades
 from .groups import Group, groups
@@ -220,18 +221,8 @@ def stopping_sheet(certificate: StoppingCertificate) -> Sheet:
 def draw_stopping(certificate: StoppingCertificate) -> Figure:
     """The observed loss of each threshold with its bound, against the paths of a question."""
     figure, (axes,) = make_panels(1)
-    certified, lost = certificate.found.certified, certificate.lost
-    for mine, color in ((certified, "#2f7d4f"), (~certified, "#999999")):
-        axes.errorbar(
-            certificate.paths[mine],
-            lost[mine],
-            yerr=[np.zeros(mine.sum()), (certificate.bounds - lost)[mine]],
-            color=color,
-            marker="o",
-            linestyle="none",
-            capsize=2.0,
-            label="certified" if mine is certified else "not certified",
-        )
+    tested = certificate.found.certified, certificate.paths, certificate.lost, certificate.bounds
+    draw_tested(axes, *tested)
     label = f"the claim: {certificate.max_loss:g}"
     axes.axhspan(0.0, certificate.max_loss, color="#2f7d4f", alpha=0.12, linewidth=0.0)
     axes.axhline(certificate.max_loss, color="#c1272d", linewidth=1.0, label=label)
