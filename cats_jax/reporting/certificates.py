@@ -13,7 +13,6 @@ lead, and the answer is not certified.
 from __future__ import annotations
 
 import pathlib
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from theory.certificates import is_best_certified
@@ -26,7 +25,7 @@ from ..protocols import AnswerGrader
 from ..runs.folder import Row, RunFolder, read_run
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
-from .groups import Group, groups, identity, interval
+from .groups import Group, groups, identity, interval, mean_by_question
 from .run_tables import IDENTITY
 from .sheets import Column, Record, Sheet, share, span
 
@@ -180,9 +179,5 @@ def _certified(
 
 def _share(flags: Sequence[tuple[Row, bool]]) -> Estimate | None:
     """Share of questions, each with the mean over its seeds; None without questions."""
-    if not flags:
-        return None
-    values: defaultdict[str, list[float]] = defaultdict(list)
-    for row, flag in flags:
-        values[row.question].append(float(flag))
-    return statistics.accuracy([sum(found) / len(found) for found in values.values()])
+    values = mean_by_question((row.question, float(flag)) for row, flag in flags)
+    return statistics.accuracy(list(values.values())) if values else None

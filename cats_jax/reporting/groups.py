@@ -95,11 +95,11 @@ class Group(Point):
 
     def _column(self, value: str) -> dict[str, float]:
         """Mean over seeds of a column of the ledger, or of "correct" or "covered"."""
-        values: defaultdict[str, list[float]] = defaultdict(list)
-        for row in self.rows:
-            source = row if value in ("correct", "covered") else row.ledger
-            values[row.question].append(float(getattr(source, value)))
-        return {question: sum(found) / len(found) for question, found in values.items()}
+
+        def of(row: Row) -> float:
+            return float(getattr(row if value in ("correct", "covered") else row.ledger, value))
+
+        return mean_by_question((row.question, of(row)) for row in self.rows)
 
     def accuracy(self) -> Estimate:
         """Share of right answers; failed questions are wrong."""
@@ -125,6 +125,14 @@ class Group(Point):
             return None
         interval = statistics.mean_of_seeds(accuracies)
         return Estimate(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
+
+
+def mean_by_question(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Mean of the values of each question, by its id."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for question, value in values:
+        found[question].append(value)
+    return {question: sum(each) / len(each) for question, each in found.items()}
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
@@ -220,6 +228,8 @@ def best_at_similar_compute(
 
 def summarize(run: RunFolder) -> dict[str, Any]:
     """Figures of every group as JSON values, for summary.json."""
+    means = ("covered", "candidates", "tokens", "generated", "prompt_computed", "prm_computed")
+    means += ("flops", "seconds")
     entries = []
     for group in groups(run.rows):
         over_seeds = group.accuracy_over_seeds()
@@ -231,14 +241,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
                 "rows": len(group.rows),
                 **interval("accuracy", group.accuracy()),
                 "accuracy_over_seeds": over_seeds and [over_seeds.low, over_seeds.high],
-                "covered": group.mean("covered"),
-                "candidates": group.mean("candidates"),
-                "tokens": group.mean("tokens"),
-                "generated": group.mean("generated"),
-                "prompt_computed": group.mean("prompt_computed"),
-                "prm_computed": group.mean("prm_computed"),
-                "flops": group.mean("flops"),
-                "seconds": group.mean("seconds"),
+                **{name: group.mean(name) for name in means},
                 "statuses": dict(Counter(row.status for row in group.rows)),
             }
         )
@@ -247,14 +250,10 @@ def summarize(run: RunFolder) -> dict[str, Any]:
 
 def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group, Group]]:
     """Pairs of a group with a policy and the best fixed baseline of similar compute in `cost`."""
-    is_policy = [group.has_policy for group in found]
-    baselines = [group for group, policy in zip(found, is_policy, strict=True) if not policy]
-    pairs = []
-    for group, policy in zip(found, is_policy, strict=True):
-        rival = best_at_similar_compute(group, baselines, cost) if policy else None
-        if rival is not None:
-            pairs.append((group, rival))
-    return pairs
+    baselines = [group for group in found if not group.has_policy]
+    policies = [group for group in found if group.has_policy]
+    pairs = ((group, best_at_similar_compute(group, baselines, cost)) for group in policies)
+    return [(group, rival) for group, rival in pairs if rival is not None]
 
 
 def neighbour_pairs(found: Sequence[Group]) -> list[tuple[Group, Group]]:

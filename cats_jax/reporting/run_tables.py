@@ -57,8 +57,13 @@ COSTS = {
 """Column of each cost."""
 
 _CHARGED = {"policy_cost": "policy cost", "prm_cost": "PRM cost"}
-"""What chat endpoints charge; each column stands in tables with a cost other than 0."""
-
+_RARE = {
+    "prm_refused": "too long for the PRM",
+    "comparisons_unread": "unread comparisons",
+    "unsolved": "unsolved programs",
+}
+"""What chat endpoints charge, and what goes wrong in few runs, by column of the ledger. Each has a
+column in tables with a value other than 0."""
 
 _NAME = "{} N={}".format
 
@@ -114,11 +119,8 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     """
     records = [_record(group) for group in found]
     over_seeds = any(record["seeds_low"] is not None for record in records)
-    refused = any(record["prm_refused"] for record in records)
-    unread = any(record["comparisons_unread"] for record in records)
-    unsolved = any(record["unsolved"] for record in records)
     failed = any(record["failed"] for record in records)
-    charged = [name for name in _CHARGED if any(record[name] for record in records)]
+    there = {name for name in (*_CHARGED, *_RARE) if any(record[name] for record in records)}
     unequal = [name for name in ("seeds", "questions") if len({r[name] for r in records}) > 1]
     columns = (
         *IDENTITY,
@@ -130,12 +132,10 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         *COSTS.values(),
         Column("policy tokens", ("generated",), count, 9),
         Column("PRM tokens", ("prm_computed",), count, 10),
-        *(Column(_CHARGED[name], (name,), three_digits, 3) for name in charged),
+        *(Column(title, (n,), three_digits, 3) for n, title in _CHARGED.items() if n in there),
         Column("s/question", ("seconds",), share, 8),
         Column("failed", ("failed",), plain, 4 if failed else 11),
-        *([Column("too long for the PRM", ("prm_refused",), plain, 6)] if refused else []),
-        *([Column("unread comparisons", ("comparisons_unread",), plain, 6)] if unread else []),
-        *([Column("unsolved programs", ("unsolved",), plain, 6)] if unsolved else []),
+        *(Column(title, (n,), plain, 6) for n, title in _RARE.items() if n in there),
         *(Column(name, (name,), plain, 3) for name in unequal),
     )
     notes = tuple(
@@ -157,9 +157,7 @@ def _record(group: Group) -> Record:
         "seeds_high": None if of_seeds is None else of_seeds.high,
         **{name: group.mean(name) for name in means},
         "failed": sum(row.status == "failed" for row in group.rows),
-        "prm_refused": sum(row.ledger.prm_refused for row in group.rows),
-        "comparisons_unread": sum(row.ledger.comparisons_unread for row in group.rows),
-        "unsolved": sum(row.ledger.unsolved for row in group.rows),
+        **{name: sum(getattr(row.ledger, name) for row in group.rows) for name in _RARE},
         "questions": len(group.by_question()),
         "seeds": len({row.seed for row in group.rows}),
     }

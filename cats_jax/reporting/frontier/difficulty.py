@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runs.folder import Row, RunFolder
-from ..groups import Group, Key, Point
+from ..groups import Group, Key, Point, mean_by_question
 from .mixtures import frontier_of
 
 NUM_BINS = 5
@@ -143,13 +143,9 @@ def pilot_scores(
     Empty if there is no pilot among the groups, or a score is not known.
     """
     pilot = _pilot(found)
-    scores: dict[str, list[float]] = {}
-    for row in () if pilot is None else pilot.rows:
-        score = score_of(row)
-        if score is None:
-            return {}
-        scores.setdefault(row.question, []).append(score)
-    return {question: sum(each) / len(each) for question, each in scores.items()}
+    rows = () if pilot is None else pilot.rows
+    scores = [(row.question, score) for row in rows if (score := score_of(row)) is not None]
+    return mean_by_question(scores) if len(scores) == len(rows) else {}
 
 
 def mean_path_score(run: RunFolder, row: Row) -> float | None:
