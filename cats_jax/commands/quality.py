@@ -7,7 +7,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
@@ -77,6 +77,7 @@ def quality(
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
+    from ..storage.durable import whole_text
     from .terminal import make_console
 
     if not inputs:
@@ -124,7 +125,8 @@ def quality(
             "groups": quality_report.as_json(groups),
             "certified": [dataclasses.asdict(group) for group in bounds],
         }
-        _write(output, content)
+        with whole_text(output) as file:
+            file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
     if plot is not None:
         quality_report.plot_calibration(groups, plot)
     return 0
@@ -184,13 +186,6 @@ def _show(console: Console, groups: Sequence[GroupQuality], clip: float) -> None
             f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
             "infinite: --clip 1e-6 bounds it"
         )
-
-
-def _write(output: pathlib.Path, content: dict[str, Any]) -> None:
-    from ..storage.durable import whole_text
-
-    with whole_text(output) as file:
-        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:

@@ -13,21 +13,9 @@ KATEX_VERSION = "0.19.1"
 _FOLDER = pathlib.Path(__file__).with_name("assets")
 # In the order of their dependencies, because they are joined into one script.
 _SCRIPTS = (
-    "dom.js",
-    "text.js",
-    "mathematics.js",
-    "blocks.js",
-    "data.js",
-    "state.js",
-    "scores.js",
-    "summary.js",
-    "questions.js",
-    "tree_data.js",
-    "tree_view.js",
-    "differences.js",
-    "question.js",
-    "keyboard.js",
-    "app.js",
+    *("dom.js", "text.js", "mathematics.js", "blocks.js", "data.js", "state.js", "scores.js"),
+    *("summary.js", "questions.js", "tree_data.js", "tree_view.js", "differences.js"),
+    *("question.js", "keyboard.js", "app.js"),
 )
 
 

@@ -7,6 +7,7 @@ its name in recipes, and a row of an ablation by its strategy's label in recipes
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -72,16 +73,11 @@ class PaperTable:
 
 
 def _sparsity_cells() -> Iterator[PaperCell]:
-    for dataset in ("math500", "aime24"):
-        for row in paper.SPARSITY_ABLATION:
-            for label, others in (("with", (CATS_LABEL,)), ("without", ())):
-                yield PaperCell(
-                    row=f"{label} sparsity",
-                    labels=(label, *others),
-                    dataset=dataset,
-                    prms=(paper.HUB_IDS[row.prm],),
-                    accuracy=getattr(row, f"{dataset}_{label}"),
-                )
+    for dataset, row in itertools.product(("math500", "aime24"), paper.SPARSITY_ABLATION):
+        for labels in (("with", CATS_LABEL), ("without",)):
+            accuracy = getattr(row, f"{dataset}_{labels[0]}")
+            prms = (paper.HUB_IDS[row.prm],)
+            yield PaperCell(f"{labels[0]} sparsity", labels, dataset, prms, accuracy)
 
 
 def _mean_cells(rows: Iterable[tuple[str, float]]) -> tuple[PaperCell, ...]:

@@ -218,7 +218,9 @@ def _comparison(found: Mapping[CatsCell, Group]) -> list[Sheet]:
     for row in paper.COMPARISON:
         printed = {name: getattr(row, name) for name in _COMPARED}
         who: dict[str, Value] = {"method": row.method, "base_model": row.base_model}
-        recorded.append({**who, "prm": None, "num_candidates": None, **_with_ends(printed)})
+        # The paper prints no intervals.
+        ends = dict.fromkeys(f"{name}{end}" for name in printed for end in _ENDS)
+        recorded.append({**who, "prm": None, "num_candidates": None, **ends, **printed})
         if row.method != "CATS":
             continue
         ours = _largest(found, paper.HUB_IDS[row.base_model])
@@ -246,20 +248,6 @@ def _comparison(found: Mapping[CatsCell, Group]) -> list[Sheet]:
         *([f"not in the runs: {', '.join(lacking)}"] if lacking else []),
         *_parts(parts),
     )
-    return _comparison_sheets(recorded, differences, notes)
-
-
-def _unprinted() -> Iterator[str]:
-    """The figures that the paper's comparison lacks."""
-    for row in paper.COMPARISON:
-        missing = [title for name, (title, _) in _COMPARED.items() if getattr(row, name) is None]
-        if missing:
-            yield f"{row.method} on {' and '.join(missing)}"
-
-
-def _comparison_sheets(
-    recorded: Sequence[Record], differences: Sequence[Record], notes: tuple[str, ...]
-) -> list[Sheet]:
     base_model = Column("base model", ("base_model",), plain, 0, left=True)
     how = (Column("PRM", ("prm",), plain, 0, left=True), Column("N", ("num_candidates",), plain, 0))
     accuracies = [
@@ -294,11 +282,12 @@ def _comparison_sheets(
     ]
 
 
-def _with_ends(values: Mapping[str, float | None]) -> dict[str, Value]:
-    """The paper's values, which have no intervals."""
-    return {
-        f"{name}{end}": None if end else value for name, value in values.items() for end in _ENDS
-    }
+def _unprinted() -> Iterator[str]:
+    """The figures that the paper's comparison lacks."""
+    for row in paper.COMPARISON:
+        missing = [title for name, (title, _) in _COMPARED.items() if getattr(row, name) is None]
+        if missing:
+            yield f"{row.method} on {' and '.join(missing)}"
 
 
 def _largest(

@@ -19,7 +19,7 @@ import theory
 from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
 from ..reporting.certificate_premises import check_shares
-from ..reporting.sheets import Column, Record, Sheet, plain, share
+from ..reporting.sheets import Column, Sheet, plain, share
 from .labelled import LabelledData, labelled_scores
 
 LOSSES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -175,7 +175,7 @@ def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
             Column("at most", ("risk_bound",), share, 0),
             Column("gain at least", ("gain_bound",), lambda value: f"{value:+.3f}", 1),
         ),
-        records=tuple(map(_record, found.risks)),
+        records=tuple(dict(vars(each)) for each in found.risks),
         notes=(
             f"{each}; gain: over the constant score 1, on the same questions",
             *(
@@ -194,14 +194,10 @@ def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
             Column("covers", ("coverage",), share, 1),
             Column("of these right", ("right",), share, 2),
         ),
-        records=tuple(map(_record, found.steps)),
+        records=tuple(dict(vars(each)) for each in found.steps),
         notes=(f"one random step a question; {each.replace('number of a bound', 'threshold')}",),
     )
     return risks, trust
-
-
-def _record(entry: CertifiedRisk | StepTrust) -> Record:
-    return dict(vars(entry))
 
 
 def _risk(
