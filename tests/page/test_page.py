@@ -25,7 +25,7 @@ from cats_jax.reporting.groups import groups
 from cats_jax.reporting.right_path import RightPath
 from cats_jax.reporting.run_tables import accuracy_sheet
 from cats_jax.reporting.sheets import count
-from cats_jax.runs.folder import TREES, Row, RunWriter, read_run, row_key
+from cats_jax.runs.folder import TREES, RunWriter, read_run
 
 # Trees
 
@@ -222,24 +222,15 @@ def test_a_page_of_hostile_texts_is_small(hostile):
     assert [LONG[:MAX_TEXT], len(LONG)] in texts
 
 
-_LEDGER = Ledger(candidates=2, generated=7, prm_computed=4)
-
-
 def _write(folder, name, strategy, texts, tree=True):
+    """A run whose searches have one path of one step each, with these texts."""
+    searches = []
+    for number, text in enumerate(texts):
+        node = candidate(1, 0, 0, text, 0.5, kept=True, done=True, answer=text)
+        result = searched(f"q{number}", f"which {number}?", [node], chosen=1)
+        searches.append((row_of(result, "x", strategy, prm=None, meta={"level": 1}), result))
     with RunWriter(folder, run_manifest(name)) as writer:
-        for number, text in enumerate(texts):
-            question = f"q{number}"
-            step = Candidate(1, 0, 0, 0, 0, text, (), 3, -1.0, 0.5, 0.5, None, True, text, True)
-            paths = [path_of([1], [step])]
-            result = SearchResult(
-                Question(question, f"which {number}?"), text, 0, "answered", "", 1, paths, [step],
-                ledger=_LEDGER,
-            )  # fmt: skip
-            row = Row(
-                key=row_key(strategy, 4, None, 0, question), question=question, strategy=strategy,
-                num_candidates=4, prm=None, seed=0, meta={"level": 1}, answer=text, gold="x",
-                correct=text == "x", status="answered", reason="", steps=1, ledger=_LEDGER,
-            )  # fmt: skip
+        for row, result in searches:
             writer.add(row, result if tree else None)
     return read_run(folder)
 

@@ -6,20 +6,20 @@ import re
 from collections import Counter
 from typing import Any
 
+import made_runs
 import numpy as np
 import pytest
+import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 from matplotlib.path import Path
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
+from run_folders import candidate, row_of
 
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
-from cats_jax.live.ledger import Ledger
-from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
-from cats_jax.protocols import Question
+from cats_jax.live.results import DecisionRow
 from cats_jax.reporting import accuracy_figures, action_figures, reliability_figures
 from cats_jax.reporting.appearance import appearances
 from cats_jax.reporting.drawing import drawing, file_name, make_panels
@@ -27,38 +27,29 @@ from cats_jax.reporting.figures import write_figures
 from cats_jax.reporting.finished_paths import FinishedPaths, finished_paths
 from cats_jax.reporting.groups import Group, groups
 from cats_jax.reporting.point_labels import DrawnSeries, place_labels
-from cats_jax.runs.folder import Row, RunWriter, read_run, row_key
-from cats_jax.storage.manifest import make_manifest
+from cats_jax.runs.folder import read_run
 
-STRATEGIES = (
-    *("greedy", "majority", "best_of_n", "beam", "cats", "cats_constant", "cats_random", "mine"),
-)
+STRATEGIES = ["greedy", "majority", "best_of_n", "beam", "cats", "cats_constant", "cats_random"]
+STRATEGIES += ["mine"]
 
 
 def group(
     strategy, right, *, size=16, prm="exact", tokens=100.0, actions=(), levels=None, flops=1e9
 ):
-    rows = []
-    for number, correct in enumerate(right):
-        rows.append(
-            Row(
-                key=row_key(strategy, size, prm, 0, f"q{number}"),
-                question=f"q{number}",
-                strategy=strategy,
-                num_candidates=size,
-                prm=prm,
-                seed=0,
-                meta={} if levels is None else {"level": levels[number]},
-                answer="1",
-                gold="1",
-                correct=bool(correct),
-                status="answered",
-                reason="",
-                steps=2,
-                ledger=Ledger(generated=int(tokens), flops=flops),
-                actions=actions,
-            )
+    rows = [
+        made_runs.row(
+            strategy,
+            size,
+            prm,
+            question=f"q{number}",
+            meta={} if levels is None else {"level": levels[number]},
+            correct=bool(correct),
+            tokens=int(tokens),
+            flops=flops,
+            actions=actions,
         )
+        for number, correct in enumerate(right)
+    ]
     return Group(strategy, size, prm, tuple(rows))
 
 
@@ -145,8 +136,7 @@ def test_accuracy_by_level_in_the_order_of_the_levels():
 )
 def test_what_is_no_level_gives_no_figure(levels):
     with drawing():
-        found = [group("beam", (1, 0), levels=levels)]
-        assert accuracy_figures.plot_levels(found, "t") is None
+        assert accuracy_figures.plot_levels([group("beam", (1, 0), levels=levels)], "t") is None
 
 
 # Labels
@@ -241,22 +231,16 @@ def test_a_label_without_room_is_left_out():
 # Actions
 
 
-def candidate(number, step, phase, parent=0, *, score=None, answer=None):
-    done = answer is not None
-    return Candidate(
-        *(number, parent, step, phase, number, "text", (), 1, -1.0, score, score, None),
-        *(done, answer, True),
-    )
-
-
 def decision(step, phase, num_extra):
     return DecisionRow(step, phase, 0, (), 0, num_extra, 1, 1.0, 1.0, 0, num_extra, 0.0)
 
 
 def test_a_decision_has_what_earlier_ticks_left_of_the_budget():
-    result = SearchResult(Question("q", "?"), None, None, "no_answer", "", 2)
-    result.candidates = [candidate(1, 0, 0), candidate(2, 0, 1), candidate(3, 0, 1)]
-    result.candidates += [candidate(4, 1, 0), candidate(5, 1, 1)]
+    ticks = ((0, 0), (0, 1), (0, 1), (1, 0), (1, 1))  # step and phase of each candidate
+    nodes = [candidate(number, 0, step, "text") for number, (step, _) in enumerate(ticks, 1)]
+    for node, (_, phase) in zip(nodes, ticks, strict=True):
+        node.phase = phase
+    result = run_folders.searched("q", "?", nodes)
     result.decisions = [decision(0, 1, 2), decision(0, 2, 0), decision(1, 1, 1)]
     placed = action_figures.placed_decisions(result, 10)
     # Before the first, one candidate was spent; before the second three; before the third four.
@@ -332,41 +316,18 @@ def test_long_ranges_of_the_budget_have_room():
 
 def searched(question, paths):
     """A search with finished paths of one step: (answer, score)."""
-    result = SearchResult(Question(question, "?"), paths[0][0], None, "answered", "", 1)
-    for number, (answer, score) in enumerate(paths, 1):
-        result.candidates.append(candidate(number, 0, 0, score=score, answer=answer))
-        result.paths.append(SearchPath(("text",), (), score, answer, (number,)))
-    return result
+    nodes = [
+        candidate(number, 0, 0, "text", score, done=True, answer=answer, kept=True)
+        for number, (answer, score) in enumerate(paths, 1)
+    ]
+    return run_folders.searched(question, "?", nodes, chosen=1)
 
 
-def write_run(folder, searches, *, trees=True, strategy="best_of_n"):
-    manifest = make_manifest(
-        config={"name": "t", "questions": [{"world": "test"}], "max_depth": 3, "budget": None},
-        models={},
-        questions={"source": "sums", "count": len(searches)},
-        seeds=[0],
+def write_run(folder, searches, *, trees=True):
+    rows = [row_of(result, "1", "best_of_n") for result in searches]
+    return read_run(
+        run_folders.write_run(folder, list(zip(rows, searches, strict=True)), trees=trees)
     )
-    with RunWriter(folder, manifest) as writer:
-        for result in searches:
-            question = result.question.id
-            row = Row(
-                key=row_key(strategy, 4, "exact", 0, question),
-                question=question,
-                strategy=strategy,
-                num_candidates=4,
-                prm="exact",
-                seed=0,
-                meta={},
-                answer=result.answer,
-                gold="1",
-                correct=result.answer == "1",
-                status="answered",
-                reason="",
-                steps=1,
-                ledger=Ledger(generated=5),
-            )
-            writer.add(row, result if trees else None)
-    return read_run(folder)
 
 
 def test_finished_paths_are_judged_by_their_own_answers(tmp_path):
@@ -508,11 +469,6 @@ def test_names_of_files():
     assert file_name("accuracy-n", "") == "accuracy-n"
     assert file_name("accuracy-n", "a/b\n..") == "accuracy-n-a_b_.."
     assert len(file_name("x", "y" * 1000)) == 62
-
-
-def test_boxes_overlap_as_the_tests_assume():
-    assert Bbox.from_extents(0, 0, 2, 2).overlaps(Bbox.from_extents(1, 1, 3, 3))
-    assert not Bbox.from_extents(0, 0, 1, 1).overlaps(Bbox.from_extents(2, 2, 3, 3))
 
 
 def test_labels_whose_files_would_have_one_name_get_two(tmp_path, monkeypatch):

@@ -5,15 +5,12 @@ import itertools
 import json
 import pathlib
 import random
-import shutil
 from typing import Any
 
 import pytest
-import yaml
 from made_runs import row, write_run
 
 from cats_jax import cli
-from cats_jax.datasets import world_questions
 from cats_jax.errors import BadInputError
 from cats_jax.reporting.paper_cells import ABLATIONS, DATASETS, POLICY, PRMS, searched
 from cats_jax.reporting.paper_tables import paper_sheets
@@ -192,43 +189,3 @@ def test_runs_of_which_the_paper_has_nothing_are_told_what_was_looked_for(
 
 def test_no_number_of_the_ablations_is_missing():
     assert [len(table.cells) for table in ABLATIONS] == [20, 8, 8, 6]
-
-
-@pytest.mark.slow
-def test_a_recipe_of_the_paper_on_the_embedded_models(tmp_path, capsys):
-    """The paper's recipe with other models, from the search to the table."""
-    assets = ROOT / "cats_jax" / "world" / "assets"
-    shutil.copytree(assets / "policies" / "weak", tmp_path / "Qwen2.5-7B-Instruct")
-    questions = world_questions("test", 3)
-    lines = [
-        {"problem": q.text, "answer": questions.answers[q.id], "unique_id": q.id}
-        for q in questions.questions
-    ]
-    (tmp_path / "math500.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    recipe = yaml.safe_load((PAPER / "ablation-sparsity-math500.yaml").read_text())
-    recipe["policy"] = {
-        "path": str(tmp_path / "Qwen2.5-7B-Instruct"),
-        "max_step_tokens": 32,
-        "max_answer_tokens": 64,
-    }
-    recipe["prms"] = [{"path": "exact", "label": "qwen2.5-math-prm"}]
-    recipe["strategies"] = [{"name": "cats", "label": "with", "checkpoint": "cats"}]
-    recipe["questions"] = {"dataset": "math500", "file": str(tmp_path / "math500.jsonl")}
-    recipe.update(calibration="none", max_depth=10)
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    run = str(tmp_path / "run")
-    assert cli.run(["evaluate", str(tmp_path / "recipe.yaml"), "--output", run]) == 0
-    tables = tmp_path / "tables"
-    assert cli.run(["report", run, "--paper", "--output", str(tables)]) == 0
-    output = capsys.readouterr().out
-    assert "tab:abl_sparse, the sparsity in the state: mean over the seven N" in output
-    rows = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
-    right = [json.loads(line)["correct"] for line in rows]
-    assert len(right) == 7 * 3
-    (line,) = [
-        line
-        for line in (tables / "paper_abl_sparse.csv").read_text().splitlines()
-        if line.startswith("with sparsity,MATH-500,Qwen2.5-Math-PRM-7B")
-    ]
-    assert float(line.split(",")[3]) == pytest.approx(100 * sum(right) / len(right))
-    assert float(line.split(",")[6]) == 86.26

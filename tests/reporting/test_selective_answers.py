@@ -6,7 +6,9 @@ import made_certificates
 import made_runs
 import numpy as np
 import pytest
+import run_folders
 import scripted
+from run_folders import candidate
 
 import theory
 from cats_jax import cli
@@ -16,8 +18,6 @@ from cats_jax.evaluation.recording import RowRecorder
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.grading.graders import default_grader
 from cats_jax.live.abstention import answer_score, decided
-from cats_jax.live.results import Candidate, SearchPath, SearchResult
-from cats_jax.protocols import Question
 from cats_jax.reporting.selective_answers import (
     THRESHOLDS,
     certify_selective,
@@ -32,13 +32,8 @@ QUESTIONS = 60
 
 def searched(question, score, answer="1"):
     """A search whose only path has a score."""
-    path = SearchPath(("step",), (score,), score, answer, (1,))
-    candidate = Candidate(
-        1, 0, 0, 0, 0, "step", (), 1, -1.0, score, score, None, True, answer, True
-    )
-    chosen = None if answer is None else 0
-    status = "answered" if answer else "no_answer"
-    return SearchResult(Question(question, "?"), answer, chosen, status, "", 1, [path], [candidate])
+    node = candidate(1, 0, 0, "step", score, done=True, answer=answer, kept=True)
+    return run_folders.searched(question, "?", [node], chosen=None if answer is None else 1)
 
 
 @pytest.fixture(scope="module")

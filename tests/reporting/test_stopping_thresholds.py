@@ -5,20 +5,16 @@ import json
 import made_runs
 import numpy as np
 import pytest
+import run_folders
 import scripted
+from run_folders import candidate
 
 import theory
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
-from cats_jax.live.results import Candidate, SearchPath, SearchResult
-from cats_jax.protocols import Question
 from cats_jax.reporting.selective_answers import THRESHOLDS
-from cats_jax.reporting.stopping_thresholds import (
-    certify_stopping,
-    draw_stopping,
-    path_outcomes,
-)
+from cats_jax.reporting.stopping_thresholds import certify_stopping, draw_stopping, path_outcomes
 from cats_jax.runs.folder import RunWriter, read_run
 from cats_jax.specs.certificates import read_certificate
 from cats_jax.specs.recipe import parse_recipe
@@ -36,25 +32,14 @@ RECIPE = {
 
 def searched(question, *paths):
     """A search with paths (pool row, score, answer) of one step, in order of finishing."""
-    finished, candidates = [], []
-    for i, (place, score, answer) in enumerate(paths):
-        finished.append(SearchPath(("step",), (score,), score, answer, (i + 1,)))
-        candidates.append(
-            Candidate(
-                i + 1, 0, 0, 0, place, "s", (), 1, -1.0, score, score, None, True, answer, True
-            )
-        )
-    best = max((path for path in finished), key=lambda path: path.path_score or 0.0)
-    return SearchResult(
-        Question(question, "?"),
-        best.answer,
-        finished.index(best),
-        "answered",
-        "",
-        1,
-        finished,
-        candidates,
-    )
+    nodes = [
+        candidate(i, 0, 0, "s", score, done=True, answer=answer, kept=True)
+        for i, (_, score, answer) in enumerate(paths, 1)
+    ]
+    for node, (place, *_) in zip(nodes, paths, strict=True):
+        node.pool_row = place
+    best = max(nodes, key=lambda node: node.score)
+    return run_folders.searched(question, "?", nodes, chosen=best.id)
 
 
 @pytest.fixture(scope="module")

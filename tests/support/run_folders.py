@@ -71,6 +71,8 @@ def write_run(folder, searches, *, policy="weak", world="test", trees=True):
             "name": folder.name,
             "policy": {"path": policy},
             "questions": [{"world": world}],
+            "strategies": [],
+            "prms": [],
         },
         models={"policy": {"name": policy}},
         questions={"source": "a test", "count": len(searches)},
