@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ..batch.planning import RunPlan
     from ..batch.recipes import Changes
-    from ..evaluation.wall_times import WallTimes
     from ..runs.folder import RunFolder
     from ..specs.recipe import Recipe
 
@@ -82,13 +81,15 @@ def evaluate(
     from ..batch.claims import accuracy_claim
     from ..batch.planning import plan_run
     from ..batch.recipes import Changes
+    from ..batch.running import run_plan
     from ..models.source import ModelFolders
     from ..reporting.certificates import check_held_out, held_out_run
     from ..reporting.printing import show_table
     from ..reporting.run_report import has_failed_group
     from ..reporting.run_tables import timing_table
     from ..specs.functions import function_lines
-    from .terminal import make_console
+    from .progress import ProgressBars
+    from .terminal import make_console, say
 
     if measure and not dry_run:
         raise BadInputError("--measure estimates what a run would take: give it with --dry-run")
@@ -114,7 +115,12 @@ def evaluate(
     if reference is not None:
         asked = (item.id for item in plan.evaluation.questions.questions)
         check_held_out(asked, plan.folder, reference)
-    run, times = _run(console, plan, wandb, keep_going=keep_going)
+    for note in plan.evaluation.notes:
+        say(console, f"warning: {note}")
+    for line in plan.evaluation.guarantees:
+        say(console, line)
+    progress = ProgressBars.of(console, plan.evaluation)
+    run, times = run_plan(plan, progress=progress, wandb=wandb, keep_going=keep_going)
     certified = _show(console, plan, run, reference, quantile)
     if timings and times.searching > 0:
         show_table(console, timing_table(times))
@@ -133,22 +139,6 @@ def _read(recipe: pathlib.Path, changes: Changes, *, dry_run: bool) -> tuple[Rec
         if not dry_run:
             raise
         return read_recipe(recipe, changes, calibrated=False), [str(error)]
-
-
-def _run(
-    console: Console, plan: RunPlan, wandb: str | None, *, keep_going: bool
-) -> tuple[RunFolder, WallTimes]:
-    """Search all questions of a plan, with progress."""
-    from ..batch.running import run_plan
-    from .progress import ProgressBars
-    from .terminal import say
-
-    for note in plan.evaluation.notes:
-        say(console, f"warning: {note}")
-    for line in plan.evaluation.guarantees:
-        say(console, line)
-    progress = ProgressBars.of(console, plan.evaluation)
-    return run_plan(plan, progress=progress, wandb=wandb, keep_going=keep_going)
 
 
 def _show(

@@ -114,13 +114,10 @@ def serve(
 
 
 def _check_limits(max_waiting: int, max_prompt_characters: int, grace: float) -> None:
-    limits = (
-        ("--max-waiting", max_waiting, 0),
-        ("--max-prompt-characters", max_prompt_characters, 1),
-    )
-    for name, value, least in limits:
-        if value < least:
-            raise BadInputError(f"{name} {value}: must be at least {least}")
+    if max_waiting < 0:
+        raise BadInputError(f"--max-waiting {max_waiting}: must be at least 0")
+    if max_prompt_characters < 1:
+        raise BadInputError(f"--max-prompt-characters {max_prompt_characters}: must be at least 1")
     if not 0 <= grace < float("inf"):
         raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
 
