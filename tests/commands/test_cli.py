@@ -1,5 +1,6 @@
 """The command line: help, exit codes, and one line for each kind of bad input."""
 
+import functools
 import json
 import os
 import pathlib
@@ -71,6 +72,22 @@ def recipe(tmp_path):
     return write
 
 
+@pytest.fixture
+def scripted_models(monkeypatch):
+    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
+
+
+@pytest.fixture
+def refused_recipe(capsys, recipe, tmp_path):
+    """Evaluates a recipe, which must be refused, into the folder "run"; returns the line."""
+
+    def refuse(*changes, **questions):
+        path = recipe(*changes, **questions)
+        return _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+
+    return refuse
+
+
 def _refused(capsys, *arguments):
     """Runs a command that must end with one line on stderr and code 2; returns the line."""
     assert cli.run(arguments) == 2
@@ -120,10 +137,11 @@ def test_the_former_name_of_an_option_is_read_with_one_line(given, tmp_path, cap
     assert "family" in capsys.readouterr().err
 
 
-def test_unknown_arguments_are_code_2():
-    with pytest.raises(SystemExit) as exit_:
-        cli.run(["solve", "1+2=?", "--no-such-option"])
-    assert exit_.value.code == 2
+def _python(code, **environment):
+    """What a new interpreter with these environment variables prints."""
+    command = [sys.executable, "-c", code]
+    environment = {"PATH": "", **environment}
+    return subprocess.check_output(command, cwd=ROOT, env=environment, text=True).strip()
 
 
 def test_the_command_line_is_light():
@@ -131,10 +149,7 @@ def test_the_command_line_is_light():
         "import cats_jax.cli, sys;"
         "print({'torch', 'transformers', 'jax', 'scipy', 'matplotlib'} & set(sys.modules))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "set()"
+    assert _python(code) == "set()"
 
 
 def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
@@ -142,29 +157,13 @@ def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
         "import os, sys, cats_jax.cli as c; c.run = lambda a: print(os.environ['JAX_PLATFORMS'],"
         "os.environ['OMP_NUM_THREADS']); c.main([])"
     )
-    for given, expected in (({}, "cpu 1"), ({"JAX_PLATFORMS": "cuda"}, "cuda 1")):
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={"PATH": "", **given},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert run.stdout.strip() == expected
+    assert _python(code) == "cpu 1"
+    assert _python(code, JAX_PLATFORMS="cuda") == "cuda 1"
 
 
 def test_a_terminal_that_is_not_of_utf8_shows_question_marks():
     code = "import cats_jax.cli as c; c.run = lambda a: print('\u2713 gr\u00f6\u00dfe'); c.main([])"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={"PATH": "", "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == "? gr??e"
+    assert _python(code, PYTHONIOENCODING="ascii") == "? gr??e"
 
 
 @pytest.mark.parametrize(
@@ -225,16 +224,8 @@ jax.jit(lambda x: x * 2)(1)
 def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
     before, variables, kept, tmp_path
 ):
-    environment = {
-        "PATH": "",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "OWN": str(tmp_path / "own"),
-        "JAX_PLATFORMS": "cpu",
-        **variables,
-    }
-    subprocess.run(
-        [sys.executable, "-c", _KEEPS.format(before=before)], cwd=ROOT, env=environment, check=True
-    )
+    folders = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OWN": str(tmp_path / "own")}
+    _python(_KEEPS.format(before=before), JAX_PLATFORMS="cpu", **folders, **variables)
     assert any((tmp_path / "cache").rglob("*-cache")) is kept
 
 
@@ -249,11 +240,7 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
         ("[4]", "[257]", r"num_candidates=257: N must be"),
         ("[4]", "[4.5]", r"num_candidates=4\.5: N must be"),
         ("[4]", "[4, 4]", r"num_candidates: value 4 occurs twice"),
-        (
-            "beam]",
-            "{name: beam, beam_width: 5}]",
-            r"'beam': K=5 paths kept, but N=4 .* lower the beam width",
-        ),
+        ("beam]", "{name: beam, beam_width: 5}]", r"K=5 paths kept, but N=4 .* lower the beam w"),
         ("beam]", "{name: beam, depth: 5}]", r"'beam': unknown option 'depth': known are expan"),
         ("beam]", "{name: beam, expansion: 0}]", r"'beam': expansion must be an integer >= 1"),
         ("beam]", "{name: beam, path_score: worst}]", r"'beam': .*worst"),
@@ -291,8 +278,8 @@ def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_models")
-def test_bad_recipes(capsys, recipe, tmp_path, old, new, message):
-    line = _refused(capsys, "evaluate", recipe(old, new), "--output", str(tmp_path / "run"))
+def test_bad_recipes(refused_recipe, tmp_path, old, new, message):
+    line = refused_recipe(old, new)
     assert re.search(message, line), line
     assert not (tmp_path / "run").exists()
 
@@ -313,9 +300,8 @@ def test_bad_recipes(capsys, recipe, tmp_path, old, new, message):
     ],
 )
 @pytest.mark.usefixtures("no_models")
-def test_bad_questions(capsys, recipe, tmp_path, questions, message):
-    path = recipe(questions=questions)
-    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+def test_bad_questions(refused_recipe, questions, message):
+    line = refused_recipe(questions=questions)
     assert re.search(message, line), line
 
 
@@ -324,22 +310,22 @@ def test_bad_questions(capsys, recipe, tmp_path, questions, message):
     ("arguments", "message"),
     [
         (("evaluate", "no-such.yaml"), r"recipe 'no-such\.yaml' does not exist"),
+        (("evaluate", "."), r"is a folder: name one of the \.yaml files in it$"),
         (("report",), r"name at least one run folder"),
         (("report", "no-such"), r"'no-such' is no run folder"),
         (("solve", " "), r"question is blank"),
         (("solve", "1+2=?", "--show-dropped", "-1"), r"--show-dropped -1: must be at least 0"),
         (("solve", "1+2=?", "--kv-cache-gib", "nan"), r"kv_cache_gib=nan: must be a finite"),
         (("solve", "what is 1+2?"), r"is not a question of the embedded world .* write one like"),
-        (
-            ("solve", "(1+2)*3=?", "--strategy", "best"),
-            r"unknown strategy 'best': known are",
-        ),
+        (("solve", "(1+2)*3=?", "--strategy", "best"), r"unknown strategy 'best': known are"),
         (("solve", "(1+2)*3=?", "-n", "300"), r"num_candidates=300"),
         (("solve", "(1+2)*3=?", "-n", "4", "--beam-width", "8"), r"K=8 paths kept, but N=4"),
         (("solve", "x", "--policy", "/no/such"), r"policy folder '/no/such' does not exist"),
         (("solve", "(1+2)*3=?", "--prm", "/no/such"), r"PRM folder '/no/such' does not exist"),
         (("solve", "1+\udce9"), r"question is not UTF-8 text"),
         (("solve", "(1+2)*3=?", "--prm-format", "x"), r"PRM format 'x' is unknown"),
+        # The PRM's tokenizer is read before the policy is loaded.
+        (("solve", "(1+2)*3=?", "--prm-format", "qwen2.5-math-prm"), r"needs '<extra_0>' as one"),
         (("serve", "no-such.yaml"), r"recipe 'no-such\.yaml' does not exist"),
         (("serve", "--host", "0.0.0.0"), r"others can reach it, so the server needs a token"),
         (("serve", "--port", "70000"), r"--port 70000: must be in 0\.\.65535"),
@@ -384,20 +370,12 @@ def test_overrides_name_what_is_in_the_recipe(capsys, recipe):
     ],
 )
 def test_tokenizers_that_do_not_fit_are_refused_before_any_model_is_loaded(
-    capsys, recipe, tmp_path, old, new, message
+    refused_recipe, tmp_path, old, new, message
 ):
     bare = shutil.copytree(world.policy_path("weak"), tmp_path / "bare")
     (bare / "chat_template.jinja").unlink()
-    path = recipe(old, new.replace("BARE", str(bare)))
-    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
-    assert message in line
+    assert message in refused_recipe(old, new.replace("BARE", str(bare)))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.usefixtures("no_models")
-def test_solve_reads_the_prm_s_tokenizer_before_it_loads_the_policy(capsys):
-    line = _refused(capsys, "solve", "(1+2)*3=?", "--prm-format", "qwen2.5-math-prm")
-    assert "needs '<extra_0>' as one token" in line
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
@@ -405,26 +383,22 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         source.model_folder(PolicySpec(str(tmp_path)))
 
 
-def test_a_question_longer_than_the_context_is_named(capsys, recipe, monkeypatch, tmp_path):
-    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
+@pytest.mark.usefixtures("scripted_models")
+def test_a_question_longer_than_the_context_is_named(refused_recipe):
     long = json.dumps({"id": "long", "question": "1+" * 60 + "1", "answer": "61"})
-    line = _refused(capsys, "evaluate", recipe(questions=long), "--output", str(tmp_path / "run"))
-    assert "question 'long' is too long" in line
+    assert "question 'long' is too long" in refused_recipe(questions=long)
 
 
 @pytest.mark.slow
-def test_a_question_longer_than_the_world_reads_is_refused(capsys, recipe, tmp_path):
+def test_a_question_longer_than_the_world_reads_is_refused(refused_recipe):
     text = "(" * 3000 + "1+2" + "=?"
-    long = json.dumps({"id": "long", "question": text, "answer": "3"})
-    line = _refused(capsys, "evaluate", recipe(questions=long), "--output", str(tmp_path / "run"))
+    line = refused_recipe(questions=json.dumps({"id": "long", "question": text, "answer": "3"}))
     assert re.search(r"question 'long', .* 3005 characters, at most 512 are read", line)
 
 
 @pytest.mark.slow
-def test_a_tokenizer_without_the_separator_is_refused(capsys, recipe, tmp_path):
-    new = 'policy: {path: weak, step_separator: "ZZZ"}'
-    path = recipe("max_depth: 6", new)
-    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
+def test_a_tokenizer_without_the_separator_is_refused(refused_recipe):
+    line = refused_recipe("max_depth: 6", 'policy: {path: weak, step_separator: "ZZZ"}')
     assert "contains the step separator 'ZZZ'" in line
 
 
@@ -463,43 +437,39 @@ def test_dry_run_prints_bounds_and_leaves_nothing(capsys, recipe, tmp_path, monk
     ],
 )
 def test_a_dry_run_refuses_what_no_download_mends(capsys, recipe, tmp_path, old, new, message):
-    line = _refused(
-        capsys, "evaluate", recipe(old, new.replace("BARE", str(tmp_path))), "--dry-run"
-    )
+    path = recipe(old, new.replace("BARE", str(tmp_path)))
+    line = _refused(capsys, "evaluate", path, "--dry-run")
     assert re.search(message, line), line
 
 
 @pytest.mark.usefixtures("no_models")
-@pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_questions_that_the_policy_cannot_read_are_refused(capsys, recipe, tmp_path, more):
+@pytest.mark.parametrize("where", [["--output", "run"], ["--dry-run"]])
+def test_questions_that_the_policy_cannot_read_are_refused(capsys, recipe, where):
     rows = '{"id": "b", "question": "Wieviel ist (3+4)+5? 😀", "answer": 12}\n'
-    output = () if more else ("--output", str(tmp_path / "run"))
-    line = _refused(capsys, "evaluate", recipe(questions=rows), *output, *more)
+    line = _refused(capsys, "evaluate", recipe(questions=rows), *where)
     assert "question 'b', 'Wieviel ist (3+4)+5? 😀', is not a question of the embedded w" in line
 
 
 @pytest.mark.usefixtures("no_models")
-@pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_a_bank_of_questions_that_the_policy_cannot_read_is_refused(capsys, tmp_path, more):
+@pytest.mark.parametrize("where", [["--output", "run"], ["--dry-run"]])
+def test_a_bank_of_questions_that_the_policy_cannot_read_is_refused(capsys, tmp_path, where):
     (tmp_path / "q.jsonl").write_text('{"id": "b", "question": "Wieviel?", "answer": 12}\n')
     bank = tmp_path / "bank.yaml"
     bank.write_text(
         f"policy: {{path: weak}}\nprms: [exact]\nquestions: {{file: {tmp_path}/q.jsonl}}\n"
         "sampling: [{temperature: 1.0, root_draws: 4}]\n"
     )
-    output = () if more else ("--output", str(tmp_path / "run"))
-    line = _refused(capsys, "bank", str(bank), *output, *more)
+    line = _refused(capsys, "bank", str(bank), *where)
     assert "question 'b', 'Wieviel?', is not a question of the embedded world" in line
 
 
 @pytest.mark.usefixtures("no_models")
-@pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_two_files_without_ids_are_refused_with_a_way_out(capsys, recipe, tmp_path, more):
+@pytest.mark.parametrize("where", [["--output", "run"], ["--dry-run"]])
+def test_two_files_without_ids_are_refused_with_a_way_out(capsys, recipe, tmp_path, where):
     (tmp_path / "more.jsonl").write_text('{"question": "4+5=?", "answer": 9}\n')
     two = f"questions: [{{file: QUESTIONS}}, {{file: {tmp_path}/more.jsonl}}]"
     path = recipe("questions: {file: QUESTIONS}", two, '{"question": "1+2=?", "answer": 3}\n')
-    output = () if more else ("--output", str(tmp_path / "run"))
-    line = _refused(capsys, "evaluate", path, *output, *more)
+    line = _refused(capsys, "evaluate", path, *where)
     assert "id '0' occurs in 'q' and in 'more': ids must be unique" in line
     assert "name it by the key id_column" in line
 
@@ -520,20 +490,12 @@ def test_a_dry_run_notes_what_is_not_there_yet(capsys, recipe):
         assert message in notes[0]
 
 
-def test_models_are_looked_at_before_data(capsys, recipe, monkeypatch, tmp_path):
+def test_models_are_looked_at_before_data(refused_recipe, monkeypatch):
     def refuse(specs):
         raise AssertionError("data were loaded")
 
     monkeypatch.setattr("cats_jax.evaluation.evaluate.load_questions", refuse)
-    line = _refused(
-        capsys, "evaluate", recipe("[exact]", "[/no/such]"), "--output", str(tmp_path / "r")
-    )
-    assert "PRM folder '/no/such' does not exist" in line
-
-
-def test_a_folder_is_no_recipe(capsys, tmp_path):
-    line = _refused(capsys, "evaluate", str(tmp_path))
-    assert line.endswith("is a folder: name one of the .yaml files in it")
+    assert "PRM folder '/no/such' does not exist" in refused_recipe("[exact]", "[/no/such]")
 
 
 def test_version(capsys):
@@ -541,17 +503,18 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"cats-jax {cats_jax.__version__}\n"
 
 
-def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
+def _sums(count, name="q"):
+    """Questions of the scripted models, in a file."""
+    rows = [{"id": f"{name}{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(count)]
+    return "\n".join(map(json.dumps, rows))
 
-    def questions(name):
-        rows = [{"id": f"{name}{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(20)]
-        return "\n".join(map(json.dumps, rows))
 
+@pytest.mark.usefixtures("scripted_models")
+def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_path):
     other, folder = tmp_path / "other", tmp_path / "run"
-    assert cli.run(["evaluate", recipe(questions=questions("a")), "--output", str(other)]) == 0
+    assert cli.run(["evaluate", recipe(questions=_sums(20, "a")), "--output", str(other)]) == 0
     assert "certified" not in capsys.readouterr().out
-    command = ["evaluate", recipe(questions=questions("b")), "--output", str(folder)]
+    command = ["evaluate", recipe(questions=_sums(20, "b")), "--output", str(folder)]
     assert cli.run([*command, "--held-out", str(other), "--quantile", "0.7"]) == 0
     assert "lead by more than 2 epsilon, quantile 0.7" in capsys.readouterr().out
     line = _refused(capsys, *command, "--held-out", str(other), "--quantile", "2")
@@ -560,11 +523,9 @@ def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_pa
     assert "is no run folder" in line
 
 
-def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "ModelFolders", scripted.ScriptedModels)
-    rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(4)]
-    path = recipe(questions="\n".join(map(json.dumps, rows)))
-    folder = tmp_path / "run"
+@pytest.mark.usefixtures("scripted_models")
+def test_evaluate_and_report(capsys, recipe, tmp_path):
+    path, folder = recipe(questions=_sums(4)), tmp_path / "run"
     assert cli.run(["evaluate", path, "--output", str(folder), "--timings"]) == 0
     out = capsys.readouterr().out
     # Plain: no colours, no box characters, a line for each cell.
@@ -598,9 +559,7 @@ def test_evaluate_and_report(capsys, recipe, tmp_path, monkeypatch):
 
 
 def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_path, monkeypatch):
-    def broken():
-        return scripted.ScriptedModels(breaks_on="a")
-
+    broken = functools.partial(scripted.ScriptedModels, breaks_on="a")
     monkeypatch.setattr(source, "ModelFolders", broken)
     path = recipe(questions='{"id": "a", "question": "1+2", "answer": "3"}\n')
     assert cli.run(["evaluate", path, "--output", str(tmp_path / "run")]) == 1
@@ -611,12 +570,9 @@ def test_all_questions_of_a_cell_failing_is_a_failed_run(capsys, recipe, tmp_pat
 def test_a_run_in_which_every_search_fails_stops_and_names_the_setting(
     capsys, recipe, tmp_path, monkeypatch
 ):
-    def wordy():
-        return scripted.ScriptedModels(finish="length")
-
+    wordy = functools.partial(scripted.ScriptedModels, finish="length")
     monkeypatch.setattr(source, "ModelFolders", wordy)
-    rows = [{"id": f"q{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(30)]
-    path, folder = recipe(questions="\n".join(map(json.dumps, rows))), tmp_path / "run"
+    path, folder = recipe(questions=_sums(30)), tmp_path / "run"
     command = ["evaluate", path, "--in-flight", "8", "--output", str(folder)]
     assert cli.run(command) == 1
     said = capsys.readouterr()
@@ -666,11 +622,14 @@ def test_sigterm_ends_a_command_as_ctrl_c_does_so_that_no_part_stays(tmp_path, c
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
-def test_an_interrupt_that_python_ignores_is_raised_again():
-    class Finalized:
-        def __del__(self):
-            raise KeyboardInterrupt
+class Finalized:
+    """Its end is interrupted, which Python ignores."""
 
+    def __del__(self):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_that_python_ignores_is_raised_again():
     def work():
         Finalized()
         time.sleep(60)  # the interrupt ends it
@@ -680,10 +639,6 @@ def test_an_interrupt_that_python_ignores_is_raised_again():
 
 
 def test_an_interrupt_that_python_ignores_ends_nothing_after_the_command():
-    class Finalized:
-        def __del__(self):
-            raise KeyboardInterrupt
-
     with interruption.interruptible():
         Finalized()
     time.sleep(4 * interruption._SOON)  # SIGTERM would end this process
@@ -748,26 +703,14 @@ def test_recipes_of_the_study_can_be_read(path):
     assert f"studies/world/recipes/{path.name}" in path.read_text()
 
 
-@pytest.mark.slow
-def test_solve_draws_the_tree_of_a_real_search(capsys):
-    assert cli.run(["solve", "(3+4)*5=?", "--strategy", "cats_random", "-n", "4"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("(3+4)*5=?\n")
-    assert "round 1: +" in out
-    assert re.search(r"answer: \S+   status: answered", out)
-
-
 @pytest.mark.usefixtures("no_models")
-def test_a_checkpoint_trained_with_other_features_is_refused(capsys, recipe, tmp_path):
-    settings = learners.CATS
+def test_a_checkpoint_trained_with_other_features_is_refused(capsys, refused_recipe, tmp_path):
     folder = tmp_path / "controller"
-    checkpoint.save(folder, untrained(settings), settings)
+    checkpoint.save(folder, untrained(learners.CATS), learners.CATS)
     document = json.loads((folder / "checkpoint.json").read_text())
     document["feature_names"][0] = "colour"
     (folder / "checkpoint.json").write_text(json.dumps(document))
-    path = recipe("beam]", f"{{name: cats, checkpoint: {folder}}}]")
-    line = _refused(capsys, "evaluate", path, "--output", str(tmp_path / "run"))
-    assert "features" in line
+    assert "features" in refused_recipe("beam]", f"{{name: cats, checkpoint: {folder}}}]")
     line = _refused(capsys, "solve", "(1+2)*3=?", "--strategy", "cats", "--checkpoint", str(folder))
     assert "features" in line
 

@@ -180,19 +180,13 @@ def test_refused(capsys, run, arguments, message):
 def test_folders_that_are_no_runs(capsys, tmp_path, run):
     assert "is no run folder" in _out(capsys, tmp_path, code=2)
     assert "is no run folder" in _out(capsys, run / "manifest.json", code=2)
-    manifest = json.loads((run / "manifest.json").read_text())
-    for broken, message in (
-        ({**manifest, "schema": 99}, "schema 99, this version reads 1"),
-        ({"schema": 1}, "is no manifest of a run"),
-        ([], "is no manifest of a run"),
-    ):
-        (run / "manifest.json").write_text(json.dumps(broken))
-        assert message in _out(capsys, run, code=2)
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    manifest = (run / "manifest.json").read_text()
+    for broken in ('{"schema": 1}', "[]"):
+        (run / "manifest.json").write_text(broken)
+        assert "is no manifest of a run" in _out(capsys, run, code=2)
+    (run / "manifest.json").write_text(manifest)
     (run / "results.jsonl").write_text("")
     assert "has no rows yet" in _out(capsys, run, code=2)
-    (run / "results.jsonl").write_text("{}\n")
-    assert "a damaged result row" in _out(capsys, run, code=2)
 
 
 @pytest.mark.parametrize(

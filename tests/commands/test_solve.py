@@ -44,6 +44,13 @@ def write(path, **changes):
     return str(path)
 
 
+def refused(capsys, *options):
+    """The last line of what `solve` says when it refuses options."""
+    capsys.readouterr()
+    assert cli.run(["solve", QUESTION, *options]) == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
 def searched(capsys, *options):
     """What `solve` prints, without its times."""
     assert cli.run(["solve", QUESTION, *options]) in (0, 1)
@@ -68,12 +75,9 @@ def test_a_chat_endpoint_is_the_policy_and_the_prm_stays_here(checked, monkeypat
     assert "policy 16, PRM 37" in capsys.readouterr().out
     with serving(continues=False) as server:
         options = ["--backend", server.url, "--served-name", "m", "--chat", "-n", "2"]
-        assert cli.run(["solve", QUESTION, *options, "--strategy", "beam"]) == 2
-        assert "needs single steps" in capsys.readouterr().err
-    assert cli.run(["solve", QUESTION, "--chat"]) == 2
-    assert "chat: true needs the address of an endpoint" in capsys.readouterr().err
-    assert cli.run(["solve", QUESTION, "--chat", "--policy", "strong"]) == 2
-    assert "needs the address of an endpoint" in capsys.readouterr().err
+        assert "needs single steps" in refused(capsys, *options, "--strategy", "beam")
+    for options in (["--chat"], ["--chat", "--policy", "strong"]):
+        assert "chat: true needs the address of an endpoint" in refused(capsys, *options)
 
 
 def test_a_judge_has_an_endpoint_and_prices_of_its_own(checked, capsys):
@@ -96,19 +100,13 @@ def test_a_judge_has_an_endpoint_and_prices_of_its_own(checked, capsys):
             assert (policy.price, policy.max_cost) == ({"input": 1.0, "output": 2.0}, None)
     checked.clear()
     for options, message in (
-        (
-            ["--prm-price", "3", "4"],
-            "--prm-price: is for a PRM on a server of its own: give --prm-",
-        ),
+        (["--prm-price", "3", "4"], "--prm-price: is for a PRM on a server of its own: give --p"),
         (["--prm-backend", "hf"], "--prm-backend 'hf': must be the address of a server"),
         ([*judge_at, "--prm-max-cost", "5"], "--prm-max-cost: needs --prm-price X Y"),
         ([*policy_at, *judge_at, "--dtype", "bfloat16"], "--dtype: is for a model that is loaded"),
         ([*policy_at, "--prm", "chat-judge"], "give --prm-backend and --prm-served-name"),
     ):
-        capsys.readouterr()
-        assert cli.run(["solve", QUESTION, *options]) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert message in line
+        assert message in refused(capsys, *options)
         assert not checked
 
 
@@ -118,12 +116,10 @@ def test_a_prm_on_a_server_has_a_context_of_its_own(checked, capsys):
     policy, prm = checked
     assert (prm.backend, prm.max_model_len, prm.dtype) == ("http://j:1", 512, "float32")
     assert (policy.backend, policy.max_model_len, policy.dtype) == ("hf", None, "bfloat16")
-    capsys.readouterr()
-    assert cli.run(["solve", QUESTION, *of_prm[2:]]) == 2
-    assert "--prm-max-model-len: is for a PRM on a server of" in capsys.readouterr().err
+    line = refused(capsys, *of_prm[2:])
+    assert "--prm-max-model-len: is for a PRM on a server of" in line
     of_prm += ["--prm", "chat-judge", "--prm-served-name", "j"]
-    assert cli.run(["solve", QUESTION, *of_prm]) == 2
-    assert "max_model_len=512 has no effect" in capsys.readouterr().err
+    assert "max_model_len=512 has no effect" in refused(capsys, *of_prm)
 
 
 def test_a_judge_at_an_endpoint_scores(monkeypatch, capsys):
@@ -159,7 +155,8 @@ def test_a_recipe_s_first_cell_is_searched(tmp_path, capsys):
     options = ["--policy", "strong", "--prm", "sparse", "--max-step-tokens", "40", "-n", "4"]
     options += ["--beam-width", "2", "--max-depth", "4", "--seed", "3", "--calibration", "none"]
     assert searched(capsys, *options) == found
-    assert "answer" in found
+    assert found.startswith(f"{QUESTION}\n")
+    assert re.search(r"answer: \S+   status: answered", found)
 
 
 @pytest.mark.parametrize(
@@ -191,9 +188,7 @@ def test_options_stand_in_place_of_a_recipe_s(tmp_path, checked, options, paths)
     ],
 )
 def test_what_a_recipe_does_not_leave_open_is_refused(tmp_path, capsys, options, words):
-    recipe = write(tmp_path / "r.json")
-    assert cli.run(["solve", QUESTION, "--recipe", recipe, *options]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
+    line = refused(capsys, "--recipe", write(tmp_path / "r.json"), *options)
     assert re.search(words, line)
 
 
@@ -208,17 +203,15 @@ def test_what_a_recipe_does_not_leave_open_is_refused(tmp_path, capsys, options,
     ],
 )
 def test_settings_are_checked_before_a_model_is_loaded(capsys, checked, options, words):
-    assert cli.run(["solve", QUESTION, *options]) == 2
-    assert re.search(words, capsys.readouterr().err)
+    assert re.search(words, refused(capsys, *options))
     assert not checked
 
 
 def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, monkeypatch):
     monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
     file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
-    command = ["solve", QUESTION, "--certified", file]
-    assert cli.run(command) == 2
-    assert capsys.readouterr().err.strip().endswith("enough")
+    command = ["--certified", file]
+    assert refused(capsys, *command).endswith("enough")
     assert [spec.path for spec in checked] == ["weak", "exact"]
     assert checked[0].max_step_tokens == 32
     for options, words in (
@@ -229,13 +222,11 @@ def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, mo
         (["--recipe", write(tmp_path / "r.json")], "'sparse'|policy is 'strong', not 'weak'"),
     ):
         checked.clear()
-        assert cli.run([*command, *options]) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert re.search(words, line)
+        assert re.search(words, refused(capsys, *command, *options))
         assert not checked
-    assert cli.run([*command, "--prm", "sparse", "--elsewhere"]) == 2
+    refused(capsys, *command, "--prm", "sparse", "--elsewhere")
     assert [spec.path for spec in checked] == ["weak", "sparse"]
-    assert cli.run(["solve", QUESTION, "--elsewhere"]) == 2
+    assert "give it with --certified" in refused(capsys, "--elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -252,19 +243,19 @@ def test_a_certificate_does_not_say_where_questions_go(
     monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
     file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
     content = json.loads((tmp_path / "c.json").read_text())
-    content["config"]["policy"][key] = value
-    (tmp_path / "c.json").write_text(json.dumps(content))
-    assert cli.run(["solve", QUESTION, "--certified", file]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"its policy has {key}, and a file may not say" in line
+    policy = content["config"]["policy"]
+
+    def used():
+        (tmp_path / "c.json").write_text(json.dumps(content))
+        return refused(capsys, "--certified", file)
+
+    policy[key] = value
+    assert f"its policy has {key}, and a file may not say" in used()
     assert not checked
-    del content["config"]["policy"][key]
-    content["config"]["policy"] |= {"replies": str(tmp_path / "written"), "max_cost": 9.0}
-    content["config"]["policy"] |= {"price": {"input": 0.0, "output": 0.0}}
-    (tmp_path / "c.json").write_text(json.dumps(content))
-    assert cli.run(["solve", QUESTION, "--certified", file]) == 2
+    del policy[key]
+    policy |= {"replies": str(tmp_path / "written"), "max_cost": 9.0}
+    policy |= {"price": {"input": 0.0, "output": 0.0}}
+    used()
     assert (checked[0].replies, checked[0].max_cost, checked[0].price) == (None, None, None)
     content |= {"chosen": None, "configurations": []}
-    (tmp_path / "c.json").write_text(json.dumps(content))
-    assert cli.run(["solve", QUESTION, "--certified", file]) == 2
-    assert "certifies no configuration" in capsys.readouterr().err
+    assert "certifies no configuration" in used()
