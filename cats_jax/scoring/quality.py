@@ -47,6 +47,7 @@ CONSTANTS = (HALF, BASE_RATE)
 """Names of constant scores, for comparison. The second is the mean of the labels."""
 
 _DELTA = 0.05  # of the hold-out bound
+_NUM_BINS = 10  # of the calibration error and the curve
 
 
 class BoundAtN(NamedTuple):
@@ -146,9 +147,7 @@ def quality(
     *,
     quantile: float = QUANTILE,
     clip: float = 0.0,
-    num_bins: int = 10,
     num_resamples: int = 400,
-    seed: int = 0,
 ) -> list[GroupQuality]:
     """The figures of every PRM, group by group, in the order of the rows.
 
@@ -161,9 +160,7 @@ def quality(
         quantile: share of questions on which epsilon is to hold, in (0, 1].
         clip: scores are moved into [clip, 1 - clip] for the cross-entropies, and only for these;
             in [0, .5). 0: a step that is certain and wrong makes them infinite.
-        num_bins: number of bins of the calibration error and the curve.
         num_resamples: number of resamples of the bootstrap.
-        seed: random seed of the bootstrap.
 
     Raises:
         BadInputError: an argument is outside its range, or there are no scores.
@@ -171,7 +168,7 @@ def quality(
     check_settings(quantile, clip)
     if not labelled.prms:
         raise BadInputError("the labelled steps have no scores: score them with a PRM first")
-    settings = _Settings(quantile, clip, num_bins, num_resamples, seed)
+    settings = _Settings(quantile, clip, num_resamples)
     return [
         _group_quality(group, paths, labelled.prms, settings)
         for group, paths in labelled.by_group().items()
@@ -189,9 +186,7 @@ def check_settings(quantile: float, clip: float) -> None:
 class _Settings(NamedTuple):
     quantile: float
     clip: float
-    num_bins: int
     num_resamples: int
-    seed: int
 
 
 class _Steps(NamedTuple):
@@ -270,16 +265,11 @@ def _prm_quality(name: str, score: np.ndarray, steps: _Steps, settings: _Setting
     label, question = steps.label, steps.question
     deviation = np.abs(score - label)
     clipped = np.clip(score, settings.clip, 1.0 - settings.clip)
-    found = bootstrap(
-        _figures(score, negative_log_likelihood(clipped, label), steps, settings.num_bins),
-        np.arange(int(question.max()) + 1),
-        num_resamples=settings.num_resamples,
-        seed=settings.seed,
-    )
+    number = int(question.max()) + 1
+    figures = _figures(score, negative_log_likelihood(clipped, label), steps)
+    found = bootstrap(figures, np.arange(number), num_resamples=settings.num_resamples, seed=0)
     risk = estimate_risk(deviation, units=question)
-    risk_bound = float(
-        theory.holdout_bound(risk.value, num_samples=int(question.max()) + 1, delta=_DELTA)
-    )
+    risk_bound = float(theory.holdout_bound(risk.value, num_samples=number, delta=_DELTA))
     epsilon = estimate_epsilon(score, label, level=settings.quantile, units=question)
     misranking = float(theory.misranking_paper(LARGEST_GAP, epsilon.value))
     return PrmQuality(
@@ -302,7 +292,7 @@ def _prm_quality(name: str, score: np.ndarray, steps: _Steps, settings: _Setting
         misranking=misranking,
         informative_up_to=_informative_up_to(settings.quantile, misranking),
         bounds=_bounds(_largest(deviation, question), epsilon.value, risk_bound, settings.quantile),
-        curve=tuple(reliability(score, label, num_bins=settings.num_bins)),
+        curve=tuple(reliability(score, label, num_bins=_NUM_BINS)),
     )
 
 
@@ -313,7 +303,7 @@ def _informative_up_to(level: float, misranking: float) -> float:
 
 
 def _figures(
-    score: np.ndarray, loss: np.ndarray, steps: _Steps, num_bins: int
+    score: np.ndarray, loss: np.ndarray, steps: _Steps
 ) -> dict[str, Callable[[np.ndarray], float]]:
     """The figures that are bootstrapped, as functions of the questions' weights, f64[Q]."""
     label, question = steps.label, steps.question
@@ -330,7 +320,7 @@ def _figures(
         "of a solution": lambda w: _ratio(total, solutions, w),
         "Brier": lambda w: _ratio(squares, counts, w),
         "calibration error": lambda w: expected_calibration_error(
-            ranked, right, w[asker], num_bins=num_bins
+            ranked, right, w[asker], num_bins=_NUM_BINS
         ),
     }
     if 0 < label.sum() < label.size:
