@@ -179,13 +179,8 @@ def _show_question(
     from ..grading.graders import make_grader, recorded_grader
     from ..reporting.draw import LEGEND
     from ..reporting.printing import show_table
-    from ..reporting.question_view import (
-        arrange,
-        fates_of,
-        outcome_table,
-        question_header,
-        search_view,
-    )
+    from ..reporting.question_view import arrange, outcome_table, question_header, search_view
+    from ..reporting.right_path import follow_right_path
     from ..reporting.selection import find_question
     from .terminal import say
 
@@ -195,25 +190,31 @@ def _show_question(
         raise BadInputError(
             f"--question {question}: no row of it fits the other filters: leave some of them out"
         )
-    found = fates_of(run, rows, make_grader(recorded_grader(run.manifest["config"])))
+    grader = make_grader(recorded_grader(run.manifest["config"]))
+    trees = {row.key: run.tree(row) for row in rows if row.tree is not None}
+    fates = {
+        row.key: follow_right_path(run, row, trees[row.key], grader)
+        for row in rows
+        if row.key in trees
+    }
     console.print(question_header(rows[0], _text(run, question)))
-    show_table(console, outcome_table(rows, {key: fate for key, (_, fate) in found.items()}))
-    drawn = [row for row in rows if row.key in found][:limit]
-    views = [search_view(row, *found[row.key], show_dropped) for row in drawn]
+    show_table(console, outcome_table(rows, fates))
+    drawn = [row for row in rows if row.key in fates][:limit]
+    views = [search_view(row, trees[row.key], fates[row.key], show_dropped) for row in drawn]
     for view in arrange(views, console.width):
         console.print(view)
     if drawn:
         say(console, LEGEND)
-        say(console, found[drawn[0].key][1].knowledge)
-    if len(found) > len(drawn):
+        say(console, fates[drawn[0].key].knowledge)
+    if len(fates) > len(drawn):
         say(
             console,
-            f"{len(found) - len(drawn)} more trees: choose by --strategies, --num-candidates and "
-            f"--prms, or draw all by --limit {len(found)}.",
+            f"{len(fates) - len(drawn)} more trees: choose by --strategies, --num-candidates and "
+            f"--prms, or draw all by --limit {len(fates)}.",
         )
-    if len(found) < len(rows):
+    if len(fates) < len(rows):
         say(
             console,
-            f"{len(rows) - len(found)} rows have no tree: set `trees: true` in the recipe; by "
+            f"{len(rows) - len(fates)} rows have no tree: set `trees: true` in the recipe; by "
             "default trees are written for N up to 64.",
         )

@@ -53,8 +53,8 @@ class SolveOptions(ModelOptions):
         if chat:
             if server is not None:
                 self._check_remote()
-            policy = {"chat": True, **_of_endpoint(shared)}
-            prm = {name: value for name, value in shared.items() if name not in _OF_ENDPOINTS}
+            policy = {"chat": True, **{n: shared[n] for n in shared if n in _OF_ENDPOINTS}}
+            prm = {name: shared[name] for name in shared if name not in _OF_ENDPOINTS}
         return policy, prm if server is None else server
 
     def given_for_each(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -94,7 +94,3 @@ class SolveOptions(ModelOptions):
             raise BadInputError("--prm-max-cost: needs --prm-price X Y, from which costs follow")
         settings = ModelOptions(**given).settings()
         return {name: settings[name] for name in given}
-
-
-def _of_endpoint(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name in _OF_ENDPOINTS}

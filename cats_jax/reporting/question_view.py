@@ -11,13 +11,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..live.results import SearchResult
-from ..protocols import AnswerGrader
-from ..runs.folder import Row, RunFolder
+from ..runs.folder import Row
 from .draw import describe_result, draw_search
 from .plain_text import one_line
 from .printing import new_table
 from .question_table import full_width, mark
-from .right_path import RightPath, follow_right_path
+from .right_path import RightPath
 
 _MAX_LABEL, _MAX_TEXT = 40, 400
 _GAP = 4
@@ -98,15 +97,3 @@ def arrange(views: Sequence[SearchView], width: int) -> list[RenderableType]:
     for lines in zip(*(view.outcome for view in views), strict=True):
         grid.add_row(*lines)
     return [grid]
-
-
-def fates_of(
-    run: RunFolder, rows: Sequence[Row], grader: AnswerGrader
-) -> dict[str, tuple[SearchResult, RightPath]]:
-    """Tree and fate of the right path of each row that has a tree, by the rows' keys."""
-    found = {}
-    for row in rows:
-        if row.tree is not None:
-            result = run.tree(row)
-            found[row.key] = (result, follow_right_path(run, row, result, grader))
-    return found

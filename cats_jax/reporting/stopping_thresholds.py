@@ -242,7 +242,9 @@ def _best_of_n(run: RunFolder) -> Group:
             f"--stopping: the run has {limits[0]}, which ends a search path by path elsewhere: "
             "evaluate without it"
         )
-    if len(found) != 1 or not _is_best_of_n(_entry(run, found[0])):
+    entries = [_entry(run, group) for group in found]
+    votes = [dict(entry["options"] or ()).get("vote", "best") for entry in entries]
+    if votes != ["best"] or entries[0]["name"] != _WHOLE:
         names = ", ".join(f"{group.name} {group.prm or ''}".strip() for group in found)
         raise BadInputError(
             f"--stopping is about one configuration of {_WHOLE}, and there are {names:.200}: name "
@@ -250,11 +252,6 @@ def _best_of_n(run: RunFolder) -> Group:
         )
     check_one_seed(run, "--stopping")
     return found[0]
-
-
-def _is_best_of_n(entry: Mapping[str, Any]) -> bool:
-    options = dict(entry["options"] or ())
-    return entry["name"] == _WHOLE and options.get("vote", "best") == "best"
 
 
 def _entry(run: RunFolder, group: Group) -> Mapping[str, Any]:

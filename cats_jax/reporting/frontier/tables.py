@@ -12,7 +12,7 @@ from ...runs.merge import check_labels, setting
 from ..groups import Group, by_dataset, groups, interval
 from ..run_tables import COSTS, Cost, unit
 from ..sheets import Column, Record, Sheet, plain, share, signed, signed_span
-from .comparison import FrontierComparison, Meeting, even_budgets
+from .comparison import FrontierComparison, even_budgets
 from .controllers import Configurations, compare_controllers
 from .difficulty import PILOT, ByDifficulty, mean_path_score
 from .mixtures import Mixture
@@ -125,7 +125,14 @@ def _by_budget(
 ) -> Sheet:
     axis = COSTS[cost]
     records = tuple(
-        {"controller": name, "prm": prm, **_meeting(meeting, cost)}
+        {
+            "controller": name,
+            "prm": prm,
+            "budget": meeting.budget,
+            **_mixture("own", meeting.own, cost),
+            **_mixture("rival", meeting.rival, cost),
+            **interval("lead", None if meeting.lead is None else meeting.lead.difference),
+        }
         for (name, prm), comparison in compared.items()
         for meeting in comparison.meetings
     )
@@ -149,15 +156,6 @@ def _by_budget(
         ("controller", "prm"),
         notes,
     )
-
-
-def _meeting(meeting: Meeting, cost: Cost) -> dict[str, Any]:
-    return {
-        "budget": meeting.budget,
-        **_mixture("own", meeting.own, cost),
-        **_mixture("rival", meeting.rival, cost),
-        **interval("lead", None if meeting.lead is None else meeting.lead.difference),
-    }
 
 
 def _mixture(name: str, mixture: Mixture | None, cost: Cost) -> dict[str, Any]:
