@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from run_folders import searched
 
 from cats_jax.live.ledger import Ledger
-from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
-from cats_jax.protocols import Question
+from cats_jax.live.results import Candidate, DecisionRow
 from cats_jax.reporting import draw
 
 
@@ -26,20 +26,10 @@ def _lines(result, **options):
     return out.getvalue().splitlines()
 
 
-def _result(candidates, decisions=(), paths=(), chosen=None, answer=None, **fields):
-    return SearchResult(
-        question=Question("q", "1+2+3"),
-        answer=answer,
-        chosen=chosen,
-        status="answered",
-        reason="",
-        steps=2,
-        paths=list(paths),
-        candidates=list(candidates),
-        decisions=list(decisions),
-        ledger=Ledger(candidates=len(candidates), generated=20, prm_computed=5),
-        **fields,
-    )
+def _result(candidates, decisions=(), chosen=None):
+    result = searched("q", "1+2+3", candidates, chosen)
+    result.decisions = list(decisions)
+    return result
 
 
 @pytest.fixture
@@ -55,8 +45,7 @@ def tree():
         DecisionRow(0, 1, 0, (), 5, 4, 2, 1.0, 0.9, 0, 2, 0.1),
         DecisionRow(0, 2, 0, (), 0, 0, 1, 1.0, 1.0, 0, 0, 0.1),
     ]
-    path = SearchPath(("1+2=3", "\\boxed{6}"), (0.9, 0.8), 0.8, "6", (1, 4))
-    return _result(candidates, decisions, [path], chosen=0, answer="6")
+    return _result(candidates, decisions, chosen=4)
 
 
 def test_a_tree_shows_steps_scores_fate_and_actions(tree):
@@ -79,7 +68,7 @@ def test_a_rewrite_stands_below_its_answer():
         _candidate(3, 0, "better", 0.7, 0.7, done=True, answer="3", kept=True, rewrites=1),
         _candidate(4, 0, "best", 0.9, 0.9, done=True, answer="4", kept=True, rewrites=3),
     ]
-    lines = _lines(_result(answers, [], [SearchPath(("best",), (0.9,), 0.9, "4", (4,))], chosen=0))
+    lines = _lines(_result(answers, chosen=4))
     indents = {text: line.index(text) for text in ("first", "second", "better", "best")
                for line in lines if text in line}  # fmt: skip
     assert indents["first"] == indents["second"] < indents["better"] < indents["best"]
@@ -88,8 +77,9 @@ def test_a_rewrite_stands_below_its_answer():
 
 
 def test_outcome_line(tree):
+    tree.ledger = Ledger(candidates=5, generated=20, prm_computed=5)
     line = draw.describe_result(tree)
-    assert line.startswith("answer: 6   status: answered   steps: 2   finished paths: 1")
+    assert line.startswith("answer: 6   status: answered   steps: 1   finished paths: 1")
     assert "candidates: 5   tokens: 25 (policy 20, PRM 5)" in line
 
 
