@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
@@ -22,25 +22,32 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 20.0
 
 
-class ProgressBar:
+class _Shown:
+    """Bars on a console, which are there in a `with` block."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._bars = console, _bars(console)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+
+class ProgressBar(_Shown):
     """A bar with the share that is done; without a terminal, a line every 20 seconds.
 
     `total` is the value of `show` at which the task is done.
     """
 
     def __init__(self, console: Console, title: str, total: float) -> None:
-        self._console, self._title, self._total = console, title, total
+        super().__init__(console)
+        self._title, self._total = title, total
         self._started = self._printed = time.monotonic()
         self._first: float | None = None
-        self._bar = _bars(console)
-        self._task = self._bar.add_task(title, total=total, count="0%", figures="")
-
-    def __enter__(self) -> ProgressBar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
+        self._task = self._bars.add_task(title, total=total, count="0%", figures="")
 
     def show(self, done: float) -> None:
         """Show how much of the total is done; the first call states what was done before."""
@@ -50,7 +57,7 @@ class ProgressBar:
         if done > self._first:
             rate = (time.monotonic() - self._started) / (done - self._first)
             figures = f"{duration(rate * (self._total - done))} left"
-        self._bar.update(self._task, completed=done, count=count, figures=figures)
+        self._bars.update(self._task, completed=done, count=count, figures=figures)
         waited = time.monotonic() - self._printed
         if not self._console.is_terminal and waited > _SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()
@@ -58,7 +65,7 @@ class ProgressBar:
             self._console.print(f"{self._title}: {parts}", markup=False, soft_wrap=True)
 
 
-class ProgressBars:
+class ProgressBars(_Shown):
     """An `evaluate.Observer`: a bar for each open cell, and one for the whole run.
 
     A line is printed when a cell ends; without a terminal, also every 20 seconds, in place of bars.
@@ -68,7 +75,7 @@ class ProgressBars:
         self, console: Console, cells: Sequence[Cell], questions: int, in_flight: int
     ) -> None:
         """Start without a cell; the arguments are those of the run, see `TimeLeft`."""
-        self._console = console
+        super().__init__(console)
         self._cells = len(cells)
         # Larger batches take longer, though not in proportion, and every phase is a call.
         weights = {
@@ -77,7 +84,6 @@ class ProgressBars:
         self._time_left = TimeLeft(weights, questions, in_flight)
         self._begun: dict[str, _Cell] = {}
         self._started = time.monotonic()
-        self._bars = _bars(console)
         self._whole = self._bars.add_task(f"all {len(cells)} cells", count="", figures="", total=1)
 
     @classmethod
@@ -85,13 +91,6 @@ class ProgressBars:
         """The bars of an evaluation."""
         count = len(evaluation.questions.questions)
         return cls(console, evaluation.cells, count, evaluation.recipe.in_flight)
-
-    def __enter__(self) -> ProgressBars:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bars.stop()
 
     def begin_cell(self, title: str, total: int, rows: Sequence[Row]) -> None:
         """Add a bar for a cell."""

@@ -294,19 +294,12 @@ def _largest(
     found: Mapping[CatsCell, Group], policy: str
 ) -> dict[tuple[str, int], dict[str, Group]]:
     """Groups of CATS by data set, for each PRM at its largest N."""
-    mine = [
-        key
-        for key in found
-        if (key.policy, key.label) == (policy, CATS_LABEL)
-        and key.dataset in {dataset for _, dataset in _COMPARED.values()}
-    ]
-    largest = {
-        prm: max(key.num_candidates for key in mine if key.prm == prm)
-        for prm in dict.fromkeys(key.prm for key in mine)
-    }
-    return {
-        (prm, size): {
-            key.dataset: found[key] for key in mine if (key.prm, key.num_candidates) == (prm, size)
-        }
-        for prm, size in largest.items()
-    }
+    compared = {dataset for _, dataset in _COMPARED.values()}
+    mine = [key for key in found if (key.policy, key.label) == (policy, CATS_LABEL)]
+    mine = [key for key in mine if key.dataset in compared]
+    largest: dict[tuple[str, int], dict[str, Group]] = {}
+    for prm in dict.fromkeys(key.prm for key in mine):
+        size = max(key.num_candidates for key in mine if key.prm == prm)
+        there = (key for key in mine if (key.prm, key.num_candidates) == (prm, size))
+        largest[prm, size] = {key.dataset: found[key] for key in there}
+    return largest

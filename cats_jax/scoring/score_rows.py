@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from ..errors import BadInputError, ScorerContractError
 from ..protocols import Path, Question, Step, StepScorer, facts_of
@@ -92,24 +93,20 @@ def score_file(
 def _task(row: dict[str, Any]) -> _Task:
     """A row's question and steps, if they are texts."""
     question, steps = row.get("question"), row.get("steps")
-    if not isinstance(question, str) or not _is_unicode(question):
+    if not _is_text(question):
         return _Task(row, Question("", ""), (), "question: must be a text")
     if not isinstance(steps, list) or not steps:
         return _Task(row, Question("", ""), (), "steps: must be a list of texts, one or more")
     for index, step in enumerate(steps):
-        if not isinstance(step, str) or not _is_unicode(step):
+        if not _is_text(step):
             return _Task(row, Question("", ""), (), f"steps[{index}]: must be a text")
     # Rows with the same question share the prompt and the common beginning of their steps.
     return _Task(row, Question("", question), tuple(Step(step, ()) for step in steps))
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether a text has no unpaired surrogate, which JSON can write and no tokenizer can read."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is a text, without an unpaired surrogate, which no tokenizer can read."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def _batches(
