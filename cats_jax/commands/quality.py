@@ -15,10 +15,7 @@ from ..errors import BadInputError
 from .model_options import PrmOptions
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..scoring.labelled import LabelledData
-    from ..scoring.quality import GroupQuality
     from ..specs.recipe import PrmSpec
 
 _DELTA = 0.05
@@ -70,14 +67,15 @@ def quality(
         loading: how PRMs are loaded.
     """
     from ..reporting.certificate_premises import check_shares
-    from ..reporting.printing import show_sheet
+    from ..reporting.drawing import check_suffix
+    from ..reporting.printing import show_sheet, show_table
     from ..scoring import quality_report
     from ..scoring.certified_quality import certified_quality, certified_sheets
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
-    from ..storage.durable import whole_text
+    from ..storage.durable import check_output, whole_text
     from .terminal import make_console
 
     if not inputs:
@@ -92,7 +90,11 @@ def quality(
     if not prms and (unread := loading.given()):
         raise BadInputError(f"{unread[0]}: is for PRMs that score the steps: name them by --prms")
     _check_prms(prms, loading.backend, scored)
-    _check_outputs(output, plot, scored)
+    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
+        if path is not None:
+            check_output(option, path)
+    if plot is not None:
+        check_suffix("--plot", plot)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
     _check_names(labelled, specs)
     console = make_console()
@@ -110,7 +112,16 @@ def quality(
         if scored is not None:
             write_labelled(scored, labelled, by=by)
     groups = figures_of(labelled, quantile=quantile, clip=clip)
-    _show(console, groups, clip)
+    for group in groups:
+        say(quality_report.describe_group(group))
+        for table in quality_report.tables(group):
+            show_table(console, table)
+    infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
+    if infinite and not clip:
+        say(
+            f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
+            "infinite: --clip 1e-6 bounds it"
+        )
     bounds = []
     if certified:
         bounds = certified_quality(labelled, delta=delta, trust=trust, calibrated=calibrated)
@@ -142,19 +153,6 @@ def _check_prms(prms: Sequence[str], backend: str, scored: pathlib.Path | None) 
         )
 
 
-def _check_outputs(
-    output: pathlib.Path | None, plot: pathlib.Path | None, scored: pathlib.Path | None
-) -> None:
-    from ..reporting.drawing import check_suffix
-    from ..storage.durable import check_output
-
-    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
-        if path is not None:
-            check_output(option, path)
-    if plot is not None:
-        check_suffix("--plot", plot)
-
-
 def _check_names(labelled: LabelledData, specs: Sequence[PrmSpec]) -> None:
     """Check that there are PRMs, and that no two have one name."""
     names = [*labelled.prms, *(spec.label for spec in specs)]
@@ -167,24 +165,6 @@ def _check_names(labelled: LabelledData, specs: Sequence[PrmSpec]) -> None:
     if twice is not None:
         raise BadInputError(
             f"PRM {twice!r} stands twice among {', '.join(names)}: rename its folder or its scores"
-        )
-
-
-def _show(console: Console, groups: Sequence[GroupQuality], clip: float) -> None:
-    """Print the figures of every group."""
-    from ..reporting.printing import show_table
-    from ..scoring import quality_report
-
-    say = functools.partial(console.print, markup=False, soft_wrap=True)
-    for group in groups:
-        say(quality_report.describe_group(group))
-        for table in quality_report.tables(group):
-            show_table(console, table)
-    infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
-    if infinite and not clip:
-        say(
-            f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
-            "infinite: --clip 1e-6 bounds it"
         )
 
 
