@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -133,12 +133,9 @@ def plot_levels(found: Sequence[Group], title: str) -> Figure | None:
         }
         for place, (strategy, group) in enumerate(lines.items()):
             offset = _DODGE * (place - (len(lines) - 1) / 2)
-            parts = [
-                (index + offset, _of_level(group, level)) for index, level in enumerate(levels)
-            ]
-            there = [(x, part) for x, part in parts if part is not None]
-            points = _points([part for _, part in there], [x for x, _ in there])
-            draw_series(axes, points, looks[strategy])
+            parts = [(index, _of_level(group, level)) for index, level in enumerate(levels)]
+            there = {index + offset: part for index, part in parts if part is not None}
+            draw_series(axes, _points(list(there.values()), list(there)), looks[strategy])
         axes.set_xticks(range(len(levels)), [shown(name) for *_, name in levels])
         axes.set_title(_panel_title(prm, size))
     _finish(figure, panels, title, _BARS, "level of the question")
@@ -156,20 +153,13 @@ def draw_series(
     The first series of a panel have larger markers, so that later series do not hide them.
     """
     x, y, low, high = zip(*points, strict=True)
-    axes.errorbar(
-        x,
-        y,
-        yerr=np.subtract([y, high], [low, y]).tolist(),
-        label=shown(look.title),
-        color=look.color,
-        marker=look.marker,
-        linestyle=look.line,
-        markeredgecolor=look.color if look.marker in "1234" else "white",
-        markeredgewidth=1.4 if look.marker in "1234" else 0.5,
-        markersize=(1.4 if look.marker == "*" else 1.0) * max(8.0 - 0.6 * place, 5.0),
-        elinewidth=0.9,
-        capsize=2.0,
-    )
+    style: dict[str, Any] = {"color": look.color, "marker": look.marker, "linestyle": look.line}
+    lines_only = look.marker in "1234"
+    style["markeredgecolor"] = look.color if lines_only else "white"
+    style["markeredgewidth"] = 1.4 if lines_only else 0.5
+    style["markersize"] = (1.4 if look.marker == "*" else 1.0) * max(8.0 - 0.6 * place, 5.0)
+    bars = np.subtract([y, high], [low, y]).tolist()
+    axes.errorbar(x, y, yerr=bars, label=shown(look.title), elinewidth=0.9, capsize=2.0, **style)
 
 
 def _panels_by_prm(found: Sequence[Group]) -> tuple[Figure, list[Axes], list[str | None]]:

@@ -6,7 +6,7 @@ import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -168,16 +168,8 @@ def _stacked(
         for extra, color in zip(extras, colors, strict=True):
             taken = np.array([counts[extra] for counts in bars.values()], float)
             share = taken / np.maximum(totals, 1.0)
-            axes.bar(
-                places,
-                share,
-                bottom=floor,
-                color=color,
-                width=0.85,
-                edgecolor="white",
-                linewidth=0.5,
-                label=f"+{extra}",
-            )
+            look: dict[str, Any] = {"width": 0.85, "edgecolor": "white", "linewidth": 0.5}
+            axes.bar(places, share, bottom=floor, color=color, label=f"+{extra}", **look)
             floor += share
         strip.bar(places, totals, color="#888888", width=0.85)
         strip.yaxis.set_major_formatter(EngFormatter(sep=""))

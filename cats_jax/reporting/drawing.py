@@ -110,7 +110,10 @@ def make_panels(
     rows, columns = _rows_and_columns(count, most_columns)
     figure = _new_figure(count, height * rows)
     grid = figure.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False).flatten()
-    _remove_empty(list(grid), count, columns)
+    for empty in grid[count:]:
+        empty.remove()
+    for axes in grid[max(count - columns, 0) : count]:
+        axes.tick_params(labelbottom=True)  # the place below may be empty
     return figure, list(grid[:count])
 
 
@@ -138,12 +141,9 @@ def make_panels_with_strips(
         row, column = divmod(place, columns)
         first = panels[0] if panels else None
         own_x = first if share_x else None
+        own_y = strips[0] if strips and share_strips else None
         panel = figure.add_subplot(grid[2 * row, column], sharex=own_x, sharey=first)
-        strip = figure.add_subplot(
-            grid[2 * row + 1, column],
-            sharex=panel,
-            sharey=strips[0] if strips and share_strips else None,
-        )
+        strip = figure.add_subplot(grid[2 * row + 1, column], sharex=panel, sharey=own_y)
         panel.tick_params(labelbottom=False, labelleft=column == 0)
         strip.tick_params(labelbottom=not share_x or place + columns >= count)
         strip.tick_params(labelleft=column == 0 or not share_strips)
@@ -158,13 +158,6 @@ def _rows_and_columns(count: int, most_columns: int) -> tuple[int, int]:
     """Fewest rows, and then fewest columns, that hold the panels: four panels are 2 x 2."""
     rows = -(-count // most_columns)
     return rows, -(-count // rows)
-
-
-def _remove_empty(grid: Sequence[Axes], count: int, columns: int) -> None:
-    for empty in grid[count:]:
-        empty.remove()
-    for axes in grid[max(count - columns, 0) : count]:
-        axes.tick_params(labelbottom=True)  # the place below may be empty
 
 
 def _new_figure(count: int, height: float) -> Figure:
@@ -222,17 +215,10 @@ def frame(
     below: dict[str, Any] = {"va": "top", "fontsize": 9.5, "color": "#444444"}
     figure.text(left, second, shown(note, int(14 * width)), **below)
     if rows:
-        figure.legend(
-            list(entries.values()),
-            list(entries),
-            loc="lower center",
-            bbox_to_anchor=(0.5, 0.0),
-            ncols=-(-len(entries) // rows),
-            frameon=False,
-            handlelength=3.0,
-            borderaxespad=0.2,
-            labelspacing=0.35,
-        )
+        where: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.0)}
+        where |= {"ncols": -(-len(entries) // rows), "borderaxespad": 0.2, "labelspacing": 0.35}
+        names, handles = list(entries), list(entries.values())
+        figure.legend(handles, names, frameon=False, handlelength=3.0, **where)
 
 
 def label_log_axis(axis: Axis) -> None:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,18 +99,9 @@ def _place(
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 
-    text = axes.annotate(
-        label,
-        center,
-        xycoords="figure pixels",
-        xytext=(0, 0),
-        textcoords="offset points",
-        ha="center",
-        va="center",
-        fontsize=_SIZE,
-        color=color,
-        in_layout=False,
-    )
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": _SIZE, "color": color}
+    place: dict[str, Any] = {"xycoords": "figure pixels", "textcoords": "offset points"}
+    text = axes.annotate(label, center, xytext=(0, 0), in_layout=False, **place, **look)
     size = text.get_window_extent()
     gap = (_RADIUS + 0.5) * scale
     for right, up in _PLACES:

@@ -57,22 +57,14 @@ def draw_reliability(
         line_of_equals = {"color": "#999999", "linewidth": 1.0, "zorder": 1}
         axes.plot((0, 1), (0, 1), label="calibrated", **line_of_equals)
         for line in lines:
-            share = [each.share_right for each in line.bins]
+            share = np.array([each.share_right for each in line.bins], float).reshape(-1, 3)
+            value, low, high = share.T
             style: dict[str, Any] = {"color": line.look.color, "marker": line.look.marker}
             style |= {"linestyle": line.look.line, "linewidth": 1.0}
             scores = [each.mean_score for each in line.bins]
-            axes.errorbar(
-                scores,
-                [each.value for each in share],
-                yerr=[
-                    [each.value - each.low for each in share],
-                    [each.high - each.value for each in share],
-                ],
-                label=shown(line.look.title),
-                elinewidth=0.8,
-                capsize=2.0,
-                **style,
-            )
+            bars: dict[str, Any] = {"yerr": [value - low, high - value], "elinewidth": 0.8}
+            bars |= {"label": shown(line.look.title), "capsize": 2.0}
+            axes.errorbar(scores, value, **bars, **style)
             strip.plot(scores, [each.num for each in line.bins], markersize=4.0, **style)
         if not any(line.bins for line in lines):
             axes.text(0.65, 0.2, nothing, ha="center", va="center", color="#444444")

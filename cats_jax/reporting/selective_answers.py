@@ -184,27 +184,13 @@ def draw_selective(certificate: SelectiveCertificate) -> Figure:
         part = each.found.answered[some] / each.total
         accuracy = 1 - each.found.errors[some] / each.found.answered[some]
         look = looks[name]
-        axes.errorbar(
-            part,
-            accuracy,
-            yerr=[accuracy - low[some], np.zeros_like(accuracy)],
-            color=look.color,
-            marker=".",
-            linewidth=1.0,
-            elinewidth=0.6,
-            label=name,
-        )
+        curve: dict[str, Any] = {"marker": ".", "linewidth": 1.0, "elinewidth": 0.6}
+        bars = [accuracy - low[some], np.zeros_like(accuracy)]
+        axes.errorbar(part, accuracy, yerr=bars, color=look.color, label=name, **curve)
         if each.place is not None:
-            at = each.place
-            axes.plot(
-                each.answered / each.total,
-                1 - each.found.errors[at] / each.answered,
-                marker="o",
-                markersize=11.0,
-                fillstyle="none",
-                color=look.color,
-                linestyle="none",
-            )
+            ring: dict[str, Any] = {"marker": "o", "markersize": 11.0, "fillstyle": "none"}
+            right = 1 - each.found.errors[each.place] / each.answered
+            axes.plot(each.answered / each.total, right, color=look.color, linestyle="", **ring)
     target = certificate.target
     axes.axhline(target, color="#c1272d", linewidth=1.0, label=f"the target: {target:g}")
     title = f"accuracy above {target:g} of the answered questions"
