@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import candidate, row_of, write_run
+from run_folders import finished, row_of, write_run
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
@@ -20,15 +19,11 @@ GOLD = "1"
 
 def searched(question, paths, answer="best"):
     """A search that finished with (answer, score) paths of one step each."""
-    nodes = [
-        candidate(i, 0, 0, str(found), score, done=True, answer=found, kept=True)
-        for i, (found, score) in enumerate(paths, 1)
-    ]
+    result = finished(question, paths)
     usable = [pair for pair in paths if None not in pair]
     if answer == "best":
         answer = max(usable, key=lambda pair: pair[1])[0] if usable else None
-    result = run_folders.searched(question, "?", nodes, status="answered" if answer else None)
-    result.answer = answer
+    result.answer, result.status = answer, "answered" if answer else "no_answer"
     return result
 
 

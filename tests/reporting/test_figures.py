@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 from matplotlib.path import Path
 from matplotlib.text import Text
-from run_folders import candidate, row_of
+from run_folders import candidate, finished, row_of
 
 from cats_jax.errors import BadInputError
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
@@ -314,15 +314,6 @@ def test_long_ranges_of_the_budget_have_room():
 # Calibration
 
 
-def searched(question, paths):
-    """A search with finished paths of one step: (answer, score)."""
-    nodes = [
-        candidate(number, 0, 0, "text", score, done=True, answer=answer, kept=True)
-        for number, (answer, score) in enumerate(paths, 1)
-    ]
-    return run_folders.searched(question, "?", nodes, chosen=1)
-
-
 def write_run(folder, searches, *, trees=True):
     rows = [row_of(result, "1", "best_of_n") for result in searches]
     return read_run(
@@ -332,8 +323,8 @@ def write_run(folder, searches, *, trees=True):
 
 def test_finished_paths_are_judged_by_their_own_answers(tmp_path):
     searches = [
-        searched("a", [("1", 0.9), ("2", 0.7), ("01", 0.2), (None, 0.5), ("1", None)]),
-        searched("b", [("7", 0.4)]),
+        finished("a", [("1", 0.9), ("2", 0.7), ("01", 0.2), (None, 0.5), ("1", None)], chosen=1),
+        finished("b", [("7", 0.4)], chosen=1),
     ]
     run = write_run(tmp_path / "run", searches)
     paths = finished_paths(run, run.rows, BoxedIntegerGrader())
@@ -398,7 +389,7 @@ def test_reliability_diagrams_have_room(panels, columns):
 
 
 def test_a_prm_of_too_few_paths_keeps_its_panel(tmp_path):
-    searches = [searched(f"q{number}", [("1", 0.9), ("2", 0.2)]) for number in range(12)]
+    searches = [finished(f"q{number}", [("1", 0.9), ("2", 0.2)], 1) for number in range(12)]
     run = write_run(tmp_path, searches)
     rows = [*run.rows, *(dataclasses.replace(row, prm="rare") for row in run.rows[:5])]
     with drawing():
@@ -414,7 +405,7 @@ def test_a_prm_of_too_few_paths_keeps_its_panel(tmp_path):
 
 
 def test_a_run_with_trees_has_all_figures_and_one_without_fewer(tmp_path):
-    searches = [searched(f"q{number}", [("1", 0.9), ("2", 0.2)]) for number in range(12)]
+    searches = [finished(f"q{number}", [("1", 0.9), ("2", 0.2)], 1) for number in range(12)]
     for trees in (True, False):
         run = write_run(tmp_path / f"run-{trees}", searches, trees=trees)
         paths = write_figures(groups(run.rows), run.folder, "t", run=run)

@@ -6,9 +6,8 @@ import made_certificates
 import made_runs
 import numpy as np
 import pytest
-import run_folders
 import scripted
-from run_folders import candidate
+from run_folders import finished
 
 import theory
 from cats_jax import cli
@@ -32,8 +31,7 @@ QUESTIONS = 60
 
 def searched(question, score, answer="1"):
     """A search whose only path has a score."""
-    node = candidate(1, 0, 0, "step", score, done=True, answer=answer, kept=True)
-    return run_folders.searched(question, "?", [node], chosen=None if answer is None else 1)
+    return finished(question, [(answer, score)], chosen=None if answer is None else 1)
 
 
 @pytest.fixture(scope="module")

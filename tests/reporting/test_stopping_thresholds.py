@@ -5,9 +5,8 @@ import json
 import made_runs
 import numpy as np
 import pytest
-import run_folders
 import scripted
-from run_folders import candidate
+from run_folders import finished
 
 import theory
 from cats_jax import cli
@@ -32,14 +31,12 @@ RECIPE = {
 
 def searched(question, *paths):
     """A search with paths (pool row, score, answer) of one step, in order of finishing."""
-    nodes = [
-        candidate(i, 0, 0, "s", score, done=True, answer=answer, kept=True)
-        for i, (_, score, answer) in enumerate(paths, 1)
-    ]
-    for node, (place, *_) in zip(nodes, paths, strict=True):
+    scores = [score for _, score, _ in paths]
+    best = scores.index(max(scores)) + 1
+    result = finished(question, [(answer, score) for _, score, answer in paths], best)
+    for node, (place, *_) in zip(result.candidates, paths, strict=True):
         node.pool_row = place
-    best = max(nodes, key=lambda node: node.score)
-    return run_folders.searched(question, "?", nodes, chosen=best.id)
+    return result
 
 
 @pytest.fixture(scope="module")

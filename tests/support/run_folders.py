@@ -38,6 +38,19 @@ def searched(question, text, candidates, chosen=None, status=None, reason=""):
     )
 
 
+def finished(question, paths, chosen=None):
+    """A search that finished with (answer, score) paths of one step each.
+
+    Args:
+        chosen: number of the chosen path, from 1.
+    """
+    nodes = [
+        candidate(i, 0, 0, str(answer), score, done=True, answer=answer, kept=True)
+        for i, (answer, score) in enumerate(paths, 1)
+    ]
+    return searched(question, "?", nodes, chosen)
+
+
 def row_of(result, gold, strategy="beam", num_candidates=4, prm="exact", seed=0, **fields):
     """The row of a result."""
     answers = [path.answer for path in result.paths]
