@@ -2,8 +2,8 @@
 
 __distribution__ = "cats-jax"
 
-from .a2c import A2C as A2C
-from .awr import AWR as AWR
+from .batch_step import A2C as A2C
+from .batch_step import AWR as AWR
 from .episodes import Outcome as Outcome
 from .episodes import make_episodes as make_episodes
 from .learner import ALGORITHMS as ALGORITHMS

@@ -13,9 +13,8 @@ from jaxtyping import Array, Float
 
 import search
 
-from .a2c import A2C
 from .actor_critic import ActorCritic
-from .awr import AWR
+from .batch_step import A2C, AWR
 from .networks import Network
 from .ppo import PPO
 from .types import LearnerState, Metrics

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import search
 
-from .awr import AWR
+from .batch_step import AWR
 from .learner import LearnerConfig
 from .ppo import PPO
 
