@@ -9,16 +9,7 @@ import pytest
 import theory
 from cats_jax import cli
 from theory import checks, estimators
-from theory.checks import (
-    best_of_n,
-    binomials,
-    laws,
-    learning,
-    memorisers,
-    pac_bayes,
-    report,
-    simulated_search,
-)
+from theory.checks import best_of_n, report, risk, simulated_search
 
 HOLDS, FAILS, OPEN = report.Verdict.HOLDS, report.Verdict.FAILS, report.Verdict.OPEN
 SLOW = (
@@ -205,17 +196,11 @@ PLANTED = {
         FAILS,
     ),
     "misranking_any_number": ({"bound": scaled(theory.misranking_any_number, 0.99)}, FAILS),
-    "misranking_never_sharper": (
-        {"paper": scaled(theory.misranking_paper, 0.5)},
-        FAILS,
-    ),
+    "misranking_never_sharper": ({"paper": scaled(theory.misranking_paper, 0.5)}, FAILS),
     "misranking_beyond_support": ({"threshold": 1.5}, FAILS),
     "misranking_at_support": ({"threshold": 2.1}, OPEN),
     "misranking_without_mean_zero": ({"bound": constant(1.0)}, OPEN),
-    "accuracy_mean_gap": (
-        {"bound": lambda p, gap, eps, **kw: PAPER(p, 0.005, eps, **kw)},
-        OPEN,
-    ),
+    "accuracy_mean_gap": ({"bound": lambda p, gap, eps, **kw: PAPER(p, 0.005, eps, **kw)}, OPEN),
     "accuracy_realised_gap": (
         {"bound": lambda p, gap, eps, **kw: PAPER(p, 0.005, eps, **kw)},
         OPEN,
@@ -352,7 +337,7 @@ def test_worst_violations_are_the_worst_over_all_risks(n):
     for mu in np.linspace(0, 1, 4001):
         violated = [k for k in range(n + 1) if mu > k / n + 0.8 / math.sqrt(n) - 1e-12]
         worst = max(worst, sum(math.comb(n, k) * mu**k * (1 - mu) ** (n - k) for k in violated))
-    found = binomials.worst_violations(bound, [n])[0]
+    found = risk.worst_violations(bound, [n])[0]
     # A grid of risks comes close to the supremum from below.
     assert worst <= found + 1e-9
     assert found == pytest.approx(worst, abs=5e-3)
@@ -362,7 +347,7 @@ def test_suprema_over_posteriors_find_the_worst_posterior():
     # Two hypotheses: the posterior is one number, so it can be searched.
     n, trials = 6, 40
     risks = np.array([0.3, 0.6])
-    found = pac_bayes.posterior_suprema(
+    found = risk.posterior_suprema(
         0.3,
         0.6,
         np.array([n - 1.0]),
@@ -396,29 +381,6 @@ def test_an_odd_bound_is_refused_where_its_square_must_be_affine():
         )
 
 
-def test_two_point_laws_have_mean_zero_and_reach_both_ends():
-    every = laws.two_point_laws()
-    np.testing.assert_allclose((every[:, 0] * every[:, 1]).sum(1), 0, atol=1e-12)
-    np.testing.assert_allclose(every[:, 1].sum(1), 1)
-    assert np.abs(every[:, 0]).max() == pytest.approx(1)
-
-
-def test_worst_pairs_agree_with_loops():
-    every, gaps = laws.two_point_laws()[::37], np.array([0.35, 1.0, 1.6])
-    worst = [
-        max(
-            sum(
-                a[1][i] * b[1][j]
-                for i, j in itertools.product(range(2), repeat=2)
-                if a[0][i] - b[0][j] >= gap - 1e-9
-            )
-            for a, b in itertools.product(every, repeat=2)
-        )
-        for gap in gaps
-    ]
-    np.testing.assert_allclose(laws.worst_independent(every, gaps), worst)
-
-
 def test_outcomes_agree_with_loops():
     rng = np.random.default_rng(0)
     rewards = rng.integers(0, 4, (200, 4)) / 4
@@ -435,25 +397,11 @@ def test_outcomes_agree_with_loops():
         assert found.score[i] == max(scores[i])
 
 
-def test_enumerated_draws_are_all_draws():
-    probability, found = best_of_n.misleading_world().enumerate(3)
-    assert probability.sum() == pytest.approx(1)
-    assert (probability * found.covered).sum() == pytest.approx(1 - 0.5**3)
-    assert len(probability) == 6**3
-
-
 def test_memorisers_have_the_gap_that_arithmetic_gives():
-    gaps = memorisers.memoriser_gaps(seed=0, num_inputs=50, num_samples=30, trials=4000)
+    gaps = risk.memoriser_gaps(seed=0, num_inputs=50, num_samples=30, trials=4000)
     assert gaps.mean() == pytest.approx(0.5 * (1 - 1 / 50) ** 30, abs=0.005)
-    stored = memorisers.stored_label_gaps(seed=0, num_weights=1, num_samples=30, trials=4000)
+    stored = risk.stored_label_gaps(seed=0, num_weights=1, num_samples=30, trials=4000)
     assert stored.mean() == pytest.approx(0.5 * (1 - 1 / 52) ** 30, abs=0.005)
-
-
-def test_learnt_values_solve_their_equations():
-    np.testing.assert_allclose(learning.learnt_values(stop_gradient=True), [0.5, 1, 0], atol=1e-9)
-    np.testing.assert_allclose(
-        learning.learnt_values(stop_gradient=False), [0.5, 0.75, 0.25], atol=1e-9
-    )
 
 
 def test_the_simulated_prm_deviates_as_much_as_it_says():

@@ -11,36 +11,10 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 
-from . import (
-    accuracy,
-    bridge,
-    budget,
-    certificates,
-    held_out,
-    learning,
-    margin,
-    misranking,
-    occam,
-    pac_bayes,
-    risk_bounds,
-    simulated_search,
-)
+from . import accuracy, budget, held_out, learning, misranking, risk, simulated_search
 from .report import CheckReport, Verdict
 
-_MODULES = (
-    pac_bayes,
-    occam,
-    risk_bounds,
-    bridge,
-    misranking,
-    accuracy,
-    margin,
-    certificates,
-    held_out,
-    simulated_search,
-    budget,
-    learning,
-)
+_MODULES = (risk, misranking, accuracy, held_out, simulated_search, budget, learning)
 
 
 def _named(name: str, function: Callable[..., CheckReport]) -> Callable[..., CheckReport]:

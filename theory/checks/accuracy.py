@@ -1,4 +1,7 @@
-"""The accuracy theorem: its readings, and which of them are true."""
+"""The accuracy theorem, its readings and which of them are true, and its repair with a margin.
+
+Certificates of a search's own answer follow, when scores deviate by at most epsilon.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,25 @@ import numpy as np
 from ..accuracy import (
     accuracy_lower_bound,
     accuracy_lower_bound_averaged,
+    accuracy_lower_bound_margin,
+    accuracy_lower_bound_margin_dependent,
     accuracy_lower_bound_threshold,
     accuracy_lower_bound_union,
+    accuracy_two_level_rademacher,
+    accuracy_two_level_uniform,
     coverage,
 )
-from .best_of_n import World, misleading_world, outcomes, small_worlds
-from .report import CheckReport, exact, judge, shares
+from ..certificates import is_best_certified, is_correct_certified
+from .best_of_n import (
+    Outcomes,
+    World,
+    misleading_world,
+    outcomes,
+    small_worlds,
+    two_level_successes,
+)
+from .misranking import gap_grid, two_point_laws, worst_falls
+from .report import CheckReport, both_sides, exact, judge, shares
 
 _THEOREM = "theorem 4.5, eq. 6"
 _DELTA = 0.01
@@ -233,3 +249,159 @@ def _swapped(delta: float) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     mixed = is_right[0] ^ is_right[1]
     accuracy = float(probability[covered].sum()) - min(delta, float(probability[mixed].sum()))
     return accuracy, np.abs(first - second), covered.astype(float), probability
+
+
+def check_margin_theorem(*, bound: Bound = accuracy_lower_bound_margin) -> CheckReport:
+    """The repaired theorem against every two-point law."""
+    return _margin(
+        bound,
+        shared=False,
+        claim="With a margin gamma between right and wrong paths, accuracy is at least "
+        "1 - (1 - p1 (1 - eps/gamma))^N, and p_N beyond 2 eps.",
+        proof="all K correct paths must fall by gamma - eps: (eps/gamma)^K, K binomial",
+    )
+
+
+def check_margin_theorem_dependent(
+    *, bound: Bound = accuracy_lower_bound_margin_dependent
+) -> CheckReport:
+    """The theorem's form for deviations that all correct paths share."""
+    return _margin(
+        bound,
+        shared=True,
+        claim="Without independence, p_N (1 - eps/gamma).",
+        proof="the best correct path must fall by gamma - eps",
+    )
+
+
+def check_margin_needs_independence(*, bound: Bound = accuracy_lower_bound_margin) -> CheckReport:
+    """The form that grows with N is false for deviations that all paths share."""
+    return _margin(
+        bound,
+        shared=True,
+        claim="1 - (1 - p1 (1 - eps/gamma))^N also holds when all correct paths share one "
+        "deviation.",
+        remedy="p_N (1 - eps/gamma)",
+    )
+
+
+def check_two_level_accuracy(
+    *, seed: int, values: dict[str, Callable[[float, float, int], Any]] | None = None
+) -> CheckReport:
+    """Closed forms against sampling, from both sides."""
+    formulas = {
+        "rademacher": lambda p1, t, n: accuracy_two_level_rademacher(p1, t, 1.0, num_candidates=n),
+        "uniform": lambda p1, t, n: accuracy_two_level_uniform(p1, t, 1.0, num_candidates=n),
+    } | (values or {})
+    trials = 20_000
+    cases = [
+        (law, p1, t, n)
+        for law in formulas
+        for n in (2, 16, 64)
+        for p1, t in ((0.3, 0.6), (0.3, 1.5), (0.05, 1.9))
+    ]
+    counts = [
+        two_level_successes(p1, t, seed=seed + i, num_candidates=n, trials=trials, law=law)
+        for i, (law, p1, t, n) in enumerate(cases)
+    ]
+    return both_sides(
+        counts,
+        trials,
+        [float(formulas[law](p1, t, n)) for law, p1, t, n in cases],
+        ["{}, p1={}, t={}, N={}; accuracy".format(*case) for case in cases],
+        ["{}, p1={}, t={}, N={}; error".format(*case) for case in cases],
+        claim="The exact accuracies of two true values with Rademacher or uniform deviations are "
+        "neither too large nor too small.",
+        source="here",
+        proof="conditioning on the number of correct paths",
+    )
+
+
+def check_more_candidates_help(*, ratio: float = 0.9) -> CheckReport:
+    """Below gamma = epsilon more candidates can destroy the accuracy."""
+    p1, sizes = 0.3, np.array([4, 16, 64])
+    # Right paths are scored exactly, wrong ones at +-epsilon: success iff there is a right one
+    # and every wrong one fell (or the gap exceeds epsilon).
+    risen = 1.0 - p1 if ratio > 1.0 else (1.0 - p1) / 2.0
+    accuracy = (p1 + risen) ** sizes - risen**sizes
+    return judge(
+        claim="More candidates never lower the accuracy, whatever epsilon (gamma = "
+        f"{ratio} epsilon).",
+        source="here, beside section 4.3: 'more reasoning paths need to be sampled'",
+        measured=exact(accuracy[1:]),
+        at_least=accuracy[0],
+        where=lambda i: f"p1={p1}, N={sizes[i + 1]} against N={sizes[0]}; accuracy",
+        remedy="true for gamma > epsilon (margin theorem)",
+    )
+
+
+def _margin(bound: Bound, *, shared: bool, **texts: Any) -> CheckReport:
+    gaps = gap_grid()
+    falls = worst_falls(two_point_laws(), gaps)  # wrong paths are always at +epsilon
+    grid = np.meshgrid(np.arange(gaps.size), [0.02, 0.3, 0.8], [1.0, 2, 4, 16, 64, 256])
+    index, p1, n = (axis.ravel() for axis in grid)
+    fall = falls[index]
+    if shared:
+        only_right = p1**n
+        truth = only_right + (coverage(p1, n) - only_right) * (1.0 - fall)
+    else:
+        # Draws without a wrong path succeed whatever their scores.
+        truth = 1.0 - (1.0 - p1 + p1 * fall) ** n + (p1 * fall) ** n
+    return judge(
+        source="theorem 4.5, repaired here",
+        measured=exact(truth),
+        at_least=bound(p1, gaps[index], 1.0, num_candidates=n, delta=0.0),
+        where=lambda i: (
+            f"t={gaps[index[i]]:.2f}, p1={p1[i]}, N={n[i]:.0f}; accuracy under the worst law"
+        ),
+        **texts,
+    )
+
+
+def check_certificate_best(*, seed: int, factor: float = 1.0) -> CheckReport:
+    """Observed gap > 2 epsilon: the selected path is the best one, always."""
+    found, epsilon, _ = _biased_draws(seed)
+    certified = np.asarray(is_best_certified(found.observed_gap, epsilon * factor))
+    return _certificate(
+        certified,
+        certified & ~found.best,
+        claim="If the two highest scores differ by more than 2 epsilon, the selected path is the "
+        "best (deviations biased and dependent, at most epsilon).",
+        proof="the best path's score is at least R* - epsilon",
+    )
+
+
+def check_certificate_correct(*, seed: int, factor: float = 1.0) -> CheckReport:
+    """Score >= tau + epsilon: the selected path is correct, always."""
+    found, epsilon, threshold = _biased_draws(seed)
+    certified = np.asarray(is_correct_certified(found.score, threshold, epsilon * factor))
+    return _certificate(
+        certified,
+        certified & ~found.correct,
+        claim="If the selected score is at least tau + epsilon, the selected path is correct.",
+        proof="R* >= score - epsilon",
+    )
+
+
+def _biased_draws(seed: int) -> tuple[Outcomes, float, float]:
+    """Outcomes, epsilon and threshold, with deviations by which the best paths fall together."""
+    epsilon, threshold, trials = 0.05, 0.9, 100_000
+    rng = np.random.default_rng(seed)
+    rewards = rng.random((trials, 4))
+    ahead = rewards >= np.sort(rewards, axis=1)[:, -2:].mean(axis=1, keepdims=True)
+    # In half of the draws all deviations are as large as allowed.
+    size = np.maximum(rng.random((trials, 1)), 0.5) * 2.0 - 1.0
+    size[::2] = 1.0
+    scores = rewards + epsilon * size * np.where(ahead, -1.0, 1.0)
+    return outcomes(rewards, scores, threshold), epsilon, threshold
+
+
+def _certificate(certified: np.ndarray, errors: np.ndarray, **texts: Any) -> CheckReport:
+    count = int(certified.sum())
+    return judge(
+        source="here",
+        measured=shares([errors.sum()], count),
+        at_most=0.0,
+        where=lambda i: f"{count} of {certified.size} draws certified; share of errors",
+        **texts,
+    )

@@ -169,8 +169,8 @@ def check_sparsity_nonzeros(*, error: tuple[float, ...] | None = None) -> CheckR
     )
 
 
-def num_right_after_descent(sign: float, *, seed: int) -> int:
-    """Examples of 4000 that a logistic model gets right after descent on `sign` x objective."""
+def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:
+    """How often a logistic model is right after descent on `sign` x objective."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=4000)
     y = rng.random(4000) < special.expit(2.0 * x)
@@ -180,10 +180,17 @@ def num_right_after_descent(sign: float, *, seed: int) -> int:
         rise = y - special.expit(slope * x + intercept)
         slope -= 0.5 * sign * (rise * x).mean()
         intercept -= 0.5 * sign * rise.mean()
-    return int(((slope * x + intercept > 0.0) == y).sum())
+    right = int(((slope * x + intercept > 0.0) == y).sum())
+    return judge(
+        source="section 3.2, eq. 2",
+        measured=shares(right, 4000),
+        at_least=0.5,
+        where=lambda i: "logistic model in one dimension, 500 steps; accuracy",
+        **texts,
+    )
 
 
-def learnt_values(*, stop_gradient: bool) -> np.ndarray:
+def _td(stop_gradient: bool, **texts: Any) -> CheckReport:
     """(V(A), V(B), V(C)) after gradient descent on the expected delta^2 / 2, discount 1.
 
     A goes to B or C, B ends with reward 1, and C with 0: half of the deltas are those of A.
@@ -195,15 +202,13 @@ def learnt_values(*, stop_gradient: bool) -> np.ndarray:
         if not stop_gradient:
             gradient[1:] += of_a
         values -= 0.25 * gradient
-    return values
-
-
-def _descent(seed: int, sign: float, **texts: Any) -> CheckReport:
     return judge(
-        source="section 3.2, eq. 2",
-        measured=shares(num_right_after_descent(sign, seed=seed), 4000),
-        at_least=0.5,
-        where=lambda i: "logistic model in one dimension, 500 steps; accuracy",
+        source="section 5.2, eq. 11",
+        measured=exact(np.abs(values - np.array([0.5, 1.0, 0.0]))),
+        at_most=1e-6,
+        where=lambda i: (
+            f"V = ({', '.join(f'{v:.2f}' for v in values)}), true (.5, 1, 0); error at {'ABC'[i]}"
+        ),
         **texts,
     )
 
@@ -217,20 +222,6 @@ def _cost(scale: float, **texts: Any) -> CheckReport:
         measured=exact(gain),
         at_least=0.0,
         where=lambda i: f"C={counts[i]}; largest gain over C=0",
-        **texts,
-    )
-
-
-def _td(stop_gradient: bool, **texts: Any) -> CheckReport:
-    values = learnt_values(stop_gradient=stop_gradient)
-    true = np.array([0.5, 1.0, 0.0])
-    return judge(
-        source="section 5.2, eq. 11",
-        measured=exact(np.abs(values - true)),
-        at_most=1e-6,
-        where=lambda i: (
-            f"V = ({', '.join(f'{v:.2f}' for v in values)}), true (.5, 1, 0); error at {'ABC'[i]}"
-        ),
         **texts,
     )
 

@@ -17,46 +17,102 @@ from ..misranking import (
     misranking_worst_case,
 )
 from .best_of_n import misranked
-from .laws import fall_probabilities, gap_grid, two_point_laws, worst_difference, worst_independent
-from .report import CheckReport, exact, judge, shares
+from .report import CheckReport, both_sides, exact, judge, shares
 
 PairBound = Callable[..., Any]
 """(gap, epsilon) -> bound on the probability of an error."""
 
 _THEOREM = "theorem 4.5, eq. 6, one competitor"
 
+# Two-point laws contain every worst case. A probability that is linear in a law is largest at an
+# extreme law, and the extreme mean-zero laws on [-1, 1] have two points, +u with probability
+# v / (u + v) and -v with the rest. Deviations and gaps are in units of epsilon (t = gap / epsilon).
+
+# Step of the grid of points and of gaps: with one grid the worst laws are exact.
+_STEP = 0.05
+# Sums of grid points differ from the gap they should equal by rounding.
+_ROUNDING = 1e-9
+
+
+def two_point_laws() -> np.ndarray:
+    """(points, probabilities) of mean-zero laws, f64[L, 2, 2], the constant 0 among them."""
+    points = np.arange(0.0, 1.0 + _STEP / 2, _STEP)
+    up, down = (axis.ravel() for axis in np.meshgrid(points, points))
+    kept = (up > 0) & (down > 0)
+    up, down = up[kept], down[kept]
+    laws = np.stack(
+        [np.stack([up, -down], 1), np.stack([down / (up + down), up / (up + down)], 1)], 1
+    )
+    # The limit of the two-point family as one point goes to 0.
+    constant = np.array([[[0.0, 0.0], [0.5, 0.5]]])
+    return np.concatenate([laws, constant])
+
+
+def gap_grid(largest: float = 2.5) -> np.ndarray:
+    """Gaps in units of epsilon, from one step on."""
+    return np.arange(_STEP, largest + _STEP / 2, _STEP)
+
+
+def worst_independent(laws: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    """max over pairs of laws of Pr[Delta_h - Delta_* >= gap], f64[G]; independent deviations."""
+    points, weights = laws[:, 0], laws[:, 1]
+    difference = points[:, None, :, None] - points[None, :, None, :]
+    weight = weights[:, None, :, None] * weights[None, :, None, :]
+    return np.array(
+        [(weight * (difference >= gap - _ROUNDING)).sum(axis=(2, 3)).max() for gap in gaps]
+    )
+
+
+def worst_difference(laws: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    """max over laws of the difference, mean zero on [-2, 2], of Pr[difference >= gap], f64[G]."""
+    points, weights = 2.0 * laws[:, 0], laws[:, 1]
+    return (weights * (points >= gaps[:, None, None] - _ROUNDING)).sum(axis=2).max(axis=1)
+
+
+def worst_falls(laws: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    """max over laws of the probability that a path loses to others at +epsilon, f64[G].
+
+    It does where it falls by gap - epsilon. Beyond 2 epsilon it can't, up to epsilon it always may.
+    """
+    points, weights = laws[:, 0], laws[:, 1]
+    falls = points <= 1.0 - gaps[:, None, None] + _ROUNDING
+    worst = (weights * falls).sum(axis=2).max(axis=1)
+    return np.where(gaps > 2.0 + _ROUNDING, 0.0, np.where(gaps > 1.0 + _ROUNDING, worst, 1.0))
+
+
+_PAIRS = f", worst of {len(two_point_laws()) ** 2} pairs of laws"
+
 
 def check_misranking_paper(*, bound: PairBound = misranking_paper) -> CheckReport:
     """Hoeffding with range 4 epsilon: true, and without independence."""
-    gaps = gap_grid()
-    return judge(
+    return _at_gaps(
+        bound,
+        worst_difference,
         claim="exp(-t^2/8) bounds the probability of an error for any mean-zero deviations, "
         "independent or not.",
         source=_THEOREM,
-        measured=exact(worst_difference(two_point_laws(), gaps)),
-        at_most=bound(gaps, 1.0),
-        where=lambda i: f"t={gaps[i]:.2f}",
         proof="Hoeffding's lemma on [-2 epsilon, 2 epsilon]",
     )
 
 
 def check_misranking_dependent(*, bound: PairBound = misranking_hoeffding) -> CheckReport:
     """The sharper exponent needs independence."""
-    gaps = gap_grid()
-    return judge(
+    return _at_gaps(
+        bound,
+        worst_difference,
+        ", deviations of opposite sign",
         claim="exp(-t^2/4) bounds the probability of an error without independence.",
         source="here, sharper than eq. 6",
-        measured=exact(worst_difference(two_point_laws(), gaps)),
-        at_most=bound(gaps, 1.0),
-        where=lambda i: f"t={gaps[i]:.2f}, deviations of opposite sign",
         remedy="2 / (2 + t), the sharp value, or independence",
     )
 
 
 def check_misranking_independent(*, bound: PairBound = misranking_hoeffding) -> CheckReport:
     """With independence the exponent is 4."""
-    return _independent(
+    return _at_gaps(
         bound,
+        worst_independent,
+        _PAIRS,
         claim="exp(-t^2/4) bounds the probability of an error for independent mean-zero "
         "deviations.",
         source="here, sharper than eq. 6",
@@ -66,8 +122,10 @@ def check_misranking_independent(*, bound: PairBound = misranking_hoeffding) -> 
 
 def check_misranking_worst_case(*, bound: PairBound = misranking_worst_case) -> CheckReport:
     """The largest possible probability."""
-    return _independent(
+    return _at_gaps(
         bound,
+        worst_independent,
+        _PAIRS,
         claim="1/(1+t) for t <= 1, 1/(2t) for t <= 2, 0 beyond, bounds the probability of an error "
         "for independent mean-zero deviations.",
         source="here",
@@ -101,42 +159,32 @@ def check_misranking_exact_laws(
     } | (values or {})
     trials = 20_000
     cases = [(law, t, n) for law in formulas for n in (2, 16, 64) for t in (0.3, 0.9, 1.7)]
-    counts = np.array(
-        [
-            float(misranked(t, seed=seed + i, num_candidates=n, trials=trials, law=law))
-            for i, (law, t, n) in enumerate(cases)
-        ]
-    )
-    expected = np.array([float(formulas[law](t, n)) for law, t, n in cases])
-
-    def where(i: int) -> str:
-        law, t, n = cases[i % len(cases)]
-        return f"{law}, t={t}, N={n}" + ("" if i < len(cases) else ", no error")
-
-    return judge(
+    counts = [
+        misranked(t, seed=seed + i, num_candidates=n, trials=trials, law=law)
+        for i, (law, t, n) in enumerate(cases)
+    ]
+    return both_sides(
+        counts,
+        trials,
+        [float(formulas[law](t, n)) for law, t, n in cases],
+        ["{}, t={}, N={}".format(*case) for case in cases],
+        ["{}, t={}, N={}, no error".format(*case) for case in cases],
         claim="The exact probabilities for Rademacher, uniform and truncated Gaussian deviations "
         "are neither too large nor too small.",
         source="here",
-        measured=shares(np.concatenate([counts, trials - counts]), trials),
-        at_most=np.concatenate([expected, 1.0 - expected]),
-        where=where,
         proof="1 - E prod F(gap + Delta_*)",
     )
 
 
 def check_misranking_any_number(*, bound: PairBound = misranking_any_number) -> CheckReport:
     """One bound for any number of competitors, however they depend on one another."""
-    gaps = gap_grid()
-    # The worst competitors are always at +epsilon: an error iff the best falls by gap - epsilon.
-    falls = fall_probabilities(two_point_laws(), gaps - 1.0).max(axis=1)
-    measured = np.where(gaps > 1.0, np.where(gaps > 2.0 + 1e-9, 0.0, falls), 1.0)
-    return judge(
+    return _at_gaps(
+        bound,
+        worst_falls,
+        ", competitors always at +epsilon",
         claim="epsilon / gap bounds the probability that any of N - 1 competitors wins, for every "
         "N and any dependence (0 beyond 2 epsilon).",
         source="here",
-        measured=exact(measured),
-        at_most=bound(gaps, 1.0),
-        where=lambda i: f"t={gaps[i]:.2f}, competitors always at +epsilon",
         proof="the best must fall by gap - epsilon; Markov's inequality",
     )
 
@@ -193,21 +241,25 @@ def check_misranking_without_mean_zero(*, bound: PairBound = misranking_paper) -
     )
 
 
-def _independent(bound: PairBound, **texts: Any) -> CheckReport:
-    gaps = gap_grid()
+def _at_gaps(
+    bound: PairBound,
+    truth: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    where: str = "",
+    **texts: Any,
+) -> CheckReport:
+    """A bound at every gap against the worst two-point laws."""
+    gaps, laws = gap_grid(), two_point_laws()
     return judge(
-        measured=exact(worst_independent(two_point_laws(), gaps)),
+        measured=exact(truth(laws, gaps)),
         at_most=bound(gaps, 1.0),
-        where=lambda i: f"t={gaps[i]:.2f}, worst of {len(two_point_laws()) ** 2} pairs of laws",
+        where=lambda i: f"t={gaps[i]:.2f}{where}",
         **texts,
     )
 
 
 def _support(seed: int, ratio: float, **texts: Any) -> CheckReport:
     trials, laws = 50_000, ("rademacher", "uniform", "gaussian")
-    counts = [
-        float(misranked(ratio, seed=seed, num_candidates=4, trials=trials, law=law)) for law in laws
-    ]
+    counts = [misranked(ratio, seed=seed, num_candidates=4, trials=trials, law=law) for law in laws]
     return judge(
         source="appendix C: a competitor must overcome at least gamma - 2 epsilon",
         measured=shares(counts, trials),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from .._arguments import Numbers
 from ..estimators.intervals import Estimate
-from ..estimators.types import Values
 
 CONFIDENCE = 0.9999
 """Confidence of the Clopper-Pearson interval of each measured probability: a run refutes a true
@@ -81,13 +82,13 @@ class CheckReport:
         return self.verdict == self.expected
 
 
-def exact(values: Values) -> Measured:
-    """Values known to rounding."""
+def exact(values: Numbers) -> Measured:
+    """Numbers known to rounding."""
     array = np.atleast_1d(np.asarray(values, np.float64)).ravel()
     return Measured(array, array, array)
 
 
-def shares(successes: Values, trials: int) -> Measured:
+def shares(successes: Numbers, trials: int) -> Measured:
     """Probabilities estimated by counts out of `trials` independent draws each."""
     count = np.atleast_1d(np.asarray(successes, np.float64)).ravel()
     tail = (1.0 - CONFIDENCE) / 2.0
@@ -103,8 +104,8 @@ def judge(
     source: str,
     measured: Measured,
     where: Callable[[int], str],
-    at_most: Values | None = None,
-    at_least: Values | None = None,
+    at_most: Numbers | None = None,
+    at_least: Numbers | None = None,
     proof: str = "",
     remedy: str = "",
     tolerance: float = _ROUNDING,
@@ -151,4 +152,29 @@ def judge(
         remedy=remedy,
         num_cases=limit.size,
         num_samples=measured.num_samples,
+    )
+
+
+def both_sides(
+    counts: Sequence[int],
+    trials: int,
+    probabilities: Sequence[float],
+    events: Sequence[str],
+    others: Sequence[str],
+    **texts: Any,
+) -> CheckReport:
+    """Judge probabilities that are exact, and so neither too large nor too small.
+
+    Args:
+        counts: how often each event happened in `trials` draws.
+        probabilities: of the events, as claimed.
+        events, others: description of each event, and of its complement.
+        texts: as in `judge`.
+    """
+    expected, happened = np.array(probabilities), np.array(counts)
+    return judge(
+        measured=shares(np.concatenate([happened, trials - happened]), trials),
+        at_most=np.concatenate([expected, 1.0 - expected]),
+        where=[*events, *others].__getitem__,
+        **texts,
     )

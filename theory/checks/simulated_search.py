@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
 from scipy import special
 
 import search
@@ -21,7 +20,7 @@ from search import simulation
 
 from ..accuracy import accuracy_lower_bound_margin_dependent, coverage
 from ..certificates import is_best_certified
-from .report import CheckReport, judge, shares
+from .report import CheckReport, both_sides, judge, shares
 
 _P1 = 0.3
 _CUT = 5.5  # standard deviations; `search.simulation.draws.normal` stays within
@@ -39,9 +38,9 @@ class Searches(NamedTuple):
         observed_gap: between the two highest path scores, f64[M].
     """
 
-    correct: np.ndarray
-    covered: np.ndarray
-    observed_gap: np.ndarray
+    correct: Any
+    covered: Any
+    observed_gap: Any
 
 
 def check_search_margin(
@@ -69,17 +68,15 @@ def check_search_margin(
 
 def check_search_coverage(*, seed: int, bound: Callable[..., Any] = coverage) -> CheckReport:
     """p_N of simulated searches."""
-    counts = [searches(seed + i, 3.0, 0.3, n).covered.sum() for i, n in enumerate(_SIZES)]
-    expected = np.array([float(bound(_P1, n)) for n in _SIZES])
-    return judge(
+    return both_sides(
+        [int(searches(seed + i, 3.0, 0.3, n).covered.sum()) for i, n in enumerate(_SIZES)],
+        _SEARCHES,
+        [float(bound(_P1, n)) for n in _SIZES],
+        [f"N={n}; covered" for n in _SIZES],
+        [f"N={n}; not covered" for n in _SIZES],
         claim="The simulator's searches hold a right path with probability 1 - (1 - p1)^N, neither "
         "more nor less often.",
         source="p_N of theorem 4.5",
-        measured=shares([*counts, *(_SEARCHES - count for count in counts)], _SEARCHES),
-        at_most=np.concatenate([expected, 1.0 - expected]),
-        where=lambda i: (
-            f"N={_SIZES[i % len(_SIZES)]}" + ("; covered" if i < len(_SIZES) else "; not covered")
-        ),
         proof="paths are drawn independently",
     )
 
@@ -115,16 +112,11 @@ def gap_and_epsilon(separation: float, noise: float) -> tuple[float, float]:
 
 def searches(seed: int, separation: float, noise: float, num_candidates: int) -> Searches:
     """Independent questions of the toy world, each searched once by best-of-N."""
-    return Searches(*map(np.asarray, _searches(seed, separation, noise, num_candidates)))
+    return jax.device_get(_searches(seed, separation, noise, num_candidates))
 
 
 @jax.jit
-def _searches(
-    seed: Int[Array, ""],
-    separation: Float[Array, ""],
-    noise: Float[Array, ""],
-    num_candidates: Int[Array, ""],
-) -> tuple[Bool[Array, " M"], Bool[Array, " M"], Float[Array, " M"]]:
+def _searches(seed: Any, separation: Any, noise: Any, num_candidates: Any) -> Searches:
     base = simulation.toy_params(
         num_steps=(1,), step_probability=_P1, separations=(1.0,), score_scale=1.0, max_depth=1
     )
@@ -134,7 +126,7 @@ def _searches(
     params = base.replace(scores=scores)
     strategy = search.best_of_n()
 
-    def one(key: jax.Array):
+    def one(key: jax.Array) -> Searches:
         question_key, search_key = jax.random.split(key)
         task = simulation.question(params, question_key, 0, 0)
         state = search.init(
@@ -157,6 +149,6 @@ def _searches(
         chosen = search.answer((), final, strategy=strategy)
         highest = jnp.sort(jnp.where(paths.valid, paths.step_scores[:, 0], -jnp.inf))
         right = paths.valid & (paths.answer == task.right_answer)
-        return right[chosen], jnp.any(right), highest[-1] - highest[-2]
+        return Searches(right[chosen], jnp.any(right), highest[-1] - highest[-2])
 
     return jax.vmap(one)(jax.random.split(jax.random.key(seed), _SEARCHES))
