@@ -954,7 +954,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "high[worst] < -tolerance", "value[worst] < -tolerance",
         "tests/theory/test_checks.py -k beyond_its_interval"),
     Mutant("epsilon's upper end is one order statistic too low",
-        "theory/estimators/deviation.py:estimate_epsilon",
+        "theory/estimators/quantities.py:estimate_epsilon",
         "int(np.searchsorted(below, 1.0 - tail)) + 1", "int(np.searchsorted(below, 1.0 - tail))",
         "tests/theory/test_estimators.py -k epsilon_holds_for_any_law"),
     Mutant("a path with the same answer counts as a rival",

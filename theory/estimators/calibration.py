@@ -13,8 +13,8 @@ import numpy as np
 from scipy import special
 
 from .. import _arguments as arguments
+from .._arguments import Numbers
 from .intervals import CONFIDENCE, Estimate, clopper_pearson, unit_codes, unit_interval
-from .types import Values
 
 
 class Reliability(NamedTuple):
@@ -34,7 +34,7 @@ class Reliability(NamedTuple):
     share_right: Estimate
 
 
-def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
+def negative_log_likelihood(scores: Numbers, labels: Numbers) -> np.ndarray:
     """-(y ln r + (1 - y) ln(1 - r)), elementwise, nats; the loss of a PRM.
 
     Eq. 2 of the paper, its "training objective" L_PRM, is minus the sum of this over steps, which
@@ -56,7 +56,7 @@ def negative_log_likelihood(scores: Values, labels: Values) -> np.ndarray:
     return -(special.xlogy(y, r) + special.xlog1py(1.0 - y, -r)) + 0.0
 
 
-def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None) -> float:
+def mean_log_loss(scores: Numbers, labels: Numbers, weights: Numbers | None = None) -> float:
     """Weighted mean of `negative_log_likelihood` over pairs, nats, >= 0."""
     r, y, w = _pairs(scores, labels, weights)
     # 0 times infinity would be NaN.
@@ -65,7 +65,7 @@ def mean_log_loss(scores: Values, labels: Values, weights: Values | None = None)
 
 
 def expected_calibration_error(
-    scores: Values, labels: Values, weights: Values | None = None, *, num_bins: int = 10
+    scores: Numbers, labels: Numbers, weights: Numbers | None = None, *, num_bins: int = 10
 ) -> float:
     """Mean over pairs of |mean score - share of right ones| of the pair's bin, in [0, 1].
 
@@ -76,7 +76,7 @@ def expected_calibration_error(
     return float(np.abs(difference).sum() / w.sum())
 
 
-def reliability(scores: Values, labels: Values, *, num_bins: int = 10) -> list[Reliability]:
+def reliability(scores: Numbers, labels: Numbers, *, num_bins: int = 10) -> list[Reliability]:
     """The reliability table: the share of right steps among steps of about the same score.
 
     Args:
@@ -98,7 +98,7 @@ def reliability(scores: Values, labels: Values, *, num_bins: int = 10) -> list[R
     ]
 
 
-def area_under_curve(scores: Values, labels: Values, weights: Values | None = None) -> float:
+def area_under_curve(scores: Numbers, labels: Numbers, weights: Numbers | None = None) -> float:
     """Chance that a right step scores above a wrong one, of any question; ties count one half.
 
     A PRM that knows only which questions are hard is far above one half: see `pair_accuracy`.
@@ -116,7 +116,7 @@ def area_under_curve(scores: Values, labels: Values, weights: Values | None = No
 
 
 def pair_accuracy(
-    scores: Values, labels: Values, siblings: Values, weights: Values | None = None
+    scores: Numbers, labels: Numbers, siblings: Numbers, weights: Numbers | None = None
 ) -> float:
     """Chance that a right child scores above a wrong child of the same parent.
 
@@ -151,7 +151,7 @@ def pair_accuracy(
 
 def bootstrap(
     figures: Mapping[str, Callable[[np.ndarray], float]],
-    units: Values,
+    units: Numbers,
     *,
     num_resamples: int = 400,
     seed: int = 0,
@@ -192,7 +192,7 @@ def bootstrap(
 
 
 def _pairs(
-    scores: Values, labels: Values, weights: Values | None
+    scores: Numbers, labels: Numbers, weights: Numbers | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r, y = unit_interval(scores, "scores"), unit_interval(labels, "labels")
     w = np.ones_like(r) if weights is None else arguments.floats("weights", weights)

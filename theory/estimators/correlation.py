@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from .. import _arguments as arguments
+from .._arguments import Numbers
 from .intervals import CONFIDENCE
-from .types import Values
 
 _MOST_EXACT = 8
 _RANDOM_PERMUTATIONS = 20_000
@@ -39,12 +39,12 @@ class Correlation(NamedTuple):
     exact: bool
 
 
-def rank_correlations(x: Values, y: Values) -> dict[str, Correlation]:
+def rank_correlations(x: Numbers, y: Numbers) -> dict[str, Correlation]:
     """Spearman, Kendall and Pearson of the same pairs."""
     return {function.__name__: function(x, y) for function in (spearman, kendall, pearson)}
 
 
-def pearson(x: Values, y: Values) -> Correlation:
+def pearson(x: Numbers, y: Numbers) -> Correlation:
     """Pearson's r.
 
     Args:
@@ -57,7 +57,7 @@ def pearson(x: Values, y: Values) -> Correlation:
     return _permuted(_centred_product, first, second, 1.0, 3)
 
 
-def spearman(x: Values, y: Values) -> Correlation:
+def spearman(x: Numbers, y: Numbers) -> Correlation:
     """Spearman's rho: Pearson's r of ranks, ties sharing their mean rank. As `pearson`."""
     first, second = (stats.rankdata(side) for side in _pairs(x, y))
     value = float(_centred_product(first, second[None])[0])
@@ -65,14 +65,58 @@ def spearman(x: Values, y: Values) -> Correlation:
     return _permuted(_centred_product, first, second, math.sqrt(1 + value**2 / 2), 3)
 
 
-def kendall(x: Values, y: Values) -> Correlation:
+def kendall(x: Numbers, y: Numbers) -> Correlation:
     """Kendall's tau-b, which corrects for ties. As `pearson`."""
     first, second = _pairs(x, y)
     # Variance of the transformed coefficient: Fieller, Hartley & Pearson 1957.
     return _permuted(_tau_b, first, second, math.sqrt(0.437), 4)
 
 
-def _pairs(x: Values, y: Values) -> tuple[np.ndarray, np.ndarray]:
+def sparsity_against_error(
+    predictors: Mapping[str, Sequence[float]], error: Sequence[float]
+) -> dict[str, dict[str, Correlation]]:
+    """Every predictor's correlations with the error: predictor -> coefficient -> `Correlation`.
+
+    Appendix G of the paper sees "a clear correlation" in its table `tab:sparse`
+    (`theory.paper.SPARSITY`). Section 5.1 expects a negative sign for sparsity.
+
+    Args:
+        predictors: name -> one value per PRM, such as total sparsity.
+        error: one value per PRM.
+
+    Raises:
+        ValueError: lengths differ, fewer than 3 PRMs, or a predictor that does not vary.
+    """
+    return {name: rank_correlations(values, error) for name, values in predictors.items()}
+
+
+def sparsity_max_p(predictors: Mapping[str, Sequence[float]], error: Sequence[float]) -> float:
+    """p value of the largest |Spearman's rho| of several predictors, corrected for their number.
+
+    The share of all orders of the errors whose largest |rho| over the predictors is at least the
+    observed one (the max-statistic of Westfall and Young, 1993). It is below the smallest p value
+    times the number of predictors, because it includes their dependence.
+
+    Args:
+        predictors: name -> one value per PRM.
+        error: one value per PRM; at most 8, because all orders are enumerated.
+
+    Raises:
+        ValueError: lengths differ, fewer than 3 PRMs or more than 8, or a side does not vary.
+    """
+    values = arguments.floats("error", error)
+    if values.size > _MOST_EXACT:
+        raise ValueError(
+            f"error has {values.size} PRMs: at most {_MOST_EXACT}, to enumerate their orders"
+        )
+    observed = max(abs(spearman(column, error).value) for column in predictors.values())
+    orders = np.array(list(itertools.permutations(stats.rankdata(values))))
+    ranks = [stats.rankdata(column) for column in predictors.values()]
+    largest = np.max([np.abs(_centred_product(each, orders)) for each in ranks], axis=0)
+    return float((largest >= observed - _ROUNDING).mean())
+
+
+def _pairs(x: Numbers, y: Numbers) -> tuple[np.ndarray, np.ndarray]:
     first, second = arguments.floats("x", x), arguments.floats("y", y)
     if first.ndim != 1 or first.shape != second.shape or first.size < 3:
         raise ValueError(

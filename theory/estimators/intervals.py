@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 from .. import _arguments as arguments
+from .._arguments import Numbers
 from ..bernoulli import kl_inverse
-from .types import Values
 
 CONFIDENCE = 0.95
 """Default confidence of every interval."""
@@ -44,7 +44,7 @@ def clopper_pearson(successes: int, trials: int, *, confidence: float = CONFIDEN
     return Estimate(successes / trials, float(bounds.low), float(bounds.high))
 
 
-def bounded_mean(values: Values, *, confidence: float = CONFIDENCE) -> Estimate:
+def bounded_mean(values: Numbers, *, confidence: float = CONFIDENCE) -> Estimate:
     """The mean of independent values in [0, 1], with an interval by Chernoff's bound.
 
     The interval is all mu with n kl(mean || mu) <= ln(2 / (1 - confidence)): valid for every law
@@ -66,8 +66,8 @@ def bounded_mean(values: Values, *, confidence: float = CONFIDENCE) -> Estimate:
     return Estimate(mean, min(1.0 - below, mean), max(above, mean))
 
 
-def unit_interval(values: Values, name: str) -> np.ndarray:
-    """Values as f64[n], checked to be in [0, 1].
+def unit_interval(values: Numbers, name: str) -> np.ndarray:
+    """Numbers as f64[n], checked to be in [0, 1].
 
     Raises:
         ValueError: no numbers, no values, not one-dimensional, or one outside [0, 1], NaN included.
@@ -81,7 +81,7 @@ def unit_interval(values: Values, name: str) -> np.ndarray:
     return array
 
 
-def unit_codes(units: Values | Sequence[str] | None, size: int) -> np.ndarray:
+def unit_codes(units: Numbers | Sequence[str] | None, size: int) -> np.ndarray:
     """The unit of each value as 0..U-1, in order of the labels; None: each value its own.
 
     Raises:

@@ -1,27 +1,88 @@
-"""epsilon: the deviation of a PRM's scores from the true rewards, on held-out data."""
+"""Estimates on held-out data of what the bounds take: coverage, risk, and the scores' deviation."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy import stats
 
+from .. import _arguments as arguments
+from .._arguments import Numbers
 from .intervals import (
     CONFIDENCE,
     Estimate,
+    bounded_mean,
     check_confidence,
     clopper_pearson,
     unit_codes,
     unit_interval,
 )
-from .types import Values
+
+
+def pass_at_k(num_correct: Numbers, num_samples: Numbers, k: Numbers) -> np.ndarray:
+    """1 - C(n - c, k) / C(n, k): the unbiased estimate of coverage at N = k.
+
+    Of n samples c are correct; this is the share of their k-subsets with a correct one (Chen et
+    al. 2021, arXiv:2107.03374). The plug-in 1 - (1 - c/n)^k is biased. Broadcasts.
+
+    Args:
+        num_correct: c, integers in 0..n.
+        num_samples: n, integers >= 1.
+        k: integers in 1..n.
+
+    Raises:
+        ValueError: one of them is out of its range.
+    """
+    c, n, k = np.broadcast_arrays(
+        arguments.floats("num_correct", num_correct),
+        arguments.floats("num_samples", num_samples),
+        arguments.floats("k", k),
+    )
+    if not ((c >= 0) & (c <= n) & (n >= 1) & (c % 1 == 0) & (n % 1 == 0)).all():
+        raise ValueError("num_correct, num_samples: need whole numbers, 0 <= correct <= samples")
+    if not ((k >= 1) & (k <= n) & (k % 1 == 0)).all():
+        raise ValueError("k: must be whole and in 1..num_samples; there is no unbiased estimate")
+    # C(n-c, k) / C(n, k) is symmetric in c and k: a product over the smaller of the two. Factorials
+    # would cancel where n is large.
+    fewer, more = np.minimum(c, k), np.maximum(c, k)
+    log_misses = np.zeros(n.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for i in range(int(fewer.max(initial=0.0))):
+            log_misses = log_misses + np.where(i < fewer, np.log1p(-more / (n - i)), 0.0)
+    return np.where(n - c < k, 1.0, -np.expm1(log_misses))
+
+
+def estimate_coverage(num_correct: Numbers, num_samples: Numbers, num_candidates: int) -> Estimate:
+    """Mean coverage p_N over questions, with an interval over questions (`bounded_mean`).
+
+    Args:
+        num_correct: right samples of each question, [Q].
+        num_samples: samples of each question, [Q] or one number, each >= `num_candidates`.
+    """
+    correct = np.atleast_1d(np.asarray(num_correct))
+    return bounded_mean(pass_at_k(correct, num_samples, num_candidates))
+
+
+def estimate_risk(losses: Numbers, *, units: Numbers | None = None) -> Estimate:
+    """L_D, the mean over units of a unit's mean loss, on data the model was not chosen on.
+
+    Args:
+        losses: f64[n] in [0, 1], such as |score - label|; for a cross-entropy see `mean_log_loss`.
+        units: question of each loss; None: all independent.
+
+    Raises:
+        ValueError: a loss outside [0, 1].
+    """
+    array = unit_interval(losses, "losses (of the bounds, not a cross-entropy)")
+    codes = unit_codes(units, array.size)
+    return bounded_mean(np.minimum(np.bincount(codes, array) / np.bincount(codes), 1.0))
 
 
 def estimate_epsilon(
-    scores: Values,
-    truths: Values,
+    scores: Numbers,
+    truths: Numbers,
     *,
     level: float = 1.0,
-    units: Values | None = None,
+    units: Numbers | None = None,
     confidence: float = CONFIDENCE,
 ) -> Estimate:
     """The level-quantile of a unit's largest |score - truth|, with a distribution-free interval.
@@ -63,7 +124,7 @@ def estimate_epsilon(
 
 
 def exceedance(
-    epsilon: float, scores: Values, truths: Values, *, units: Values | None = None
+    epsilon: float, scores: Numbers, truths: Numbers, *, units: Numbers | None = None
 ) -> Estimate:
     """delta: the share of units with some |score - truth| > epsilon, with its exact interval.
 
@@ -79,7 +140,7 @@ def exceedance(
     return clopper_pearson(int((largest > epsilon).sum()), largest.size)
 
 
-def _largest_deviations(scores: Values, truths: Values, units: Values | None) -> np.ndarray:
+def _largest_deviations(scores: Numbers, truths: Numbers, units: Numbers | None) -> np.ndarray:
     score, truth = unit_interval(scores, "scores"), unit_interval(truths, "truths")
     if score.shape != truth.shape:
         raise ValueError(f"scores has {score.size} values, truths {truth.size}: need the same")
