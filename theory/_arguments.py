@@ -160,6 +160,21 @@ def sample(name: str, values: Numbers, low: float = 0.0) -> Array:
     return checked(name, array, lambda x: (x >= low) & (x <= 1), f"values lie in [{low:g}, 1]")
 
 
+def answers(name: str, values: Numbers) -> Array:
+    """Verdicts, 0 or 1, one per question: f64[n], n >= 1."""
+    array = sample(name, values)
+    if not np.isin(array, (0.0, 1.0)).all():
+        raise ValueError(f"{name}: each value must be 0 or 1, one answer a question")
+    return array
+
+
+def rising(name: str, grid: Array) -> Array:
+    """A list of rising numbers, which are checked already: f64[G], G >= 1."""
+    if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all():
+        raise ValueError(f"{name}={grid.tolist()!r:.80}: must be a list of rising numbers")
+    return grid
+
+
 def require_list(name: str, array: Array) -> None:
     """Raises ValueError unless the array has one axis and an element."""
     if array.ndim != 1 or not array.size:

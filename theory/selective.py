@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from . import _arguments as arguments
 from ._arguments import Array, Numbers
-from .testing import reject, selective_p
+from .testing import lowest, reject, selective_p
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,15 @@ def certify_selective(
     Raises:
         ValueError: an argument outside its range, unordered thresholds, or different lengths.
     """
-    score, hits = arguments.real("scores", scores), arguments.sample("right", right)
-    grid = arguments.real("thresholds", thresholds)
+    score, hits = arguments.real("scores", scores), arguments.answers("right", right)
+    grid = arguments.rising("thresholds", arguments.real("thresholds", thresholds))
     alpha = 1 - arguments.one_target(target)
     if score.shape != hits.shape:
         raise ValueError(f"scores has shape {list(score.shape)}, right has {list(hits.shape)}")
-    if not np.isin(hits, (0.0, 1.0)).all():
-        raise ValueError("right: each value must be 0 or 1, one answer a question")
-    if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all():
-        raise ValueError(f"thresholds={grid.tolist()!r:.80}: must be a list of rising numbers")
     reached = score[None, :] >= grid[:, None]
     answered = reached.sum(axis=1)
     errors = (reached & (hits == 0)[None, :]).sum(axis=1)
     tested = selective_p(errors, np.maximum(answered, 1), alpha)
     p_values = np.where(answered > 0, np.atleast_1d(tested), 1.0)
     certified = reject(p_values, delta=delta, order="fallback")
-    lowest = int(np.argmax(certified)) if certified.any() else None
-    return Selective(lowest, answered, errors, p_values, certified)
+    return Selective(lowest(certified), answered, errors, p_values, certified)

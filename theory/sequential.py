@@ -60,9 +60,7 @@ def settle(right: Numbers, *, target: float, delta: float) -> Settled:
     Raises:
         ValueError: an argument outside its range, or an answer that is neither 0 nor 1.
     """
-    hits = arguments.sample("right", right)
-    if not np.isin(hits, (0.0, 1.0)).all():
-        raise ValueError("right: each value must be 0 or 1, one answer a question")
+    hits = arguments.answers("right", right)
     m = arguments.one_target(target)
     trials, successes = np.arange(1, hits.size + 1), hits.cumsum()
     above = np.atleast_1d(binary_log_wealth(successes, trials, m))

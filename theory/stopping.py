@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import _arguments as arguments
 from ._arguments import Array, Numbers
-from .testing import reject, selective_p
+from .testing import lowest, reject, selective_p
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,12 @@ def certify_stopping(
         ValueError: an argument outside its range, unordered thresholds, or different shapes.
     """
     grid = arguments.nonnegative("thresholds", thresholds, "no search stops without an answer")
-    if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all():
-        raise ValueError(f"thresholds={grid.tolist()!r:.80}: must be a list of rising numbers")
-    num_paths, stopped, whole = _stopped(scores, right, grid)
+    num_paths, stopped, whole = _stopped(scores, right, arguments.rising("thresholds", grid))
     harmful = (whole[None, :] & ~stopped).sum(axis=1)
     share = arguments.one_inner_mean("max_loss", max_loss)
     p_values = np.atleast_1d(selective_p(harmful, whole.size, share))
     certified = reject(p_values, delta=delta, order="descending")
-    lowest = int(np.argmax(certified)) if certified.any() else None
-    return Stopping(lowest, num_paths, stopped, harmful, p_values, certified)
+    return Stopping(lowest(certified), num_paths, stopped, harmful, p_values, certified)
 
 
 def _stopped(

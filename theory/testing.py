@@ -64,8 +64,7 @@ def certify(
         raise ValueError("counts is empty: the grid needs one configuration or more")
     p_values = _at_least(np.atleast_1d(right), np.atleast_1d(total), target)
     certified = reject(p_values, delta=delta, order=order)
-    first = int(np.argmax(certified)) if certified.any() else None
-    return Certified(first, p_values, certified)
+    return Certified(lowest(certified), p_values, certified)
 
 
 def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDArray[np.bool_]:
@@ -108,6 +107,11 @@ def reject(p_values: Numbers, *, delta: float, order: Order = "holm") -> npt.NDA
     rejected = np.zeros(p.size, bool)
     rejected[ranks] = np.logical_and.accumulate(p[ranks] <= levels)
     return rejected
+
+
+def lowest(certified: npt.NDArray[np.bool_]) -> int | None:
+    """Index of the first one that is certified; None without any."""
+    return int(np.argmax(certified)) if certified.any() else None
 
 
 def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:
