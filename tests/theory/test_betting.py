@@ -276,26 +276,6 @@ def _violations_allowed(delta):
     return scipy.stats.binom.ppf(1 - 1e-4, WORLDS, delta)
 
 
-@pytest.mark.parametrize(
-    ("number", "law"),
-    [
-        (20, ([0.0, 1.0], [0.97, 0.03])),
-        (60, ([0.0, 1.0], [0.5, 0.5])),
-        (60, ([0.0, 0.5, 1.0], [0.01, 0.98, 0.01])),
-        (100, ([0.9, 0.0], [0.995, 0.005])),
-    ],
-)
-def test_betting_bounds_fail_rarely_enough(number, law):
-    delta = 0.1
-    support, weights = law
-    mean = float(np.dot(support, weights))
-    draws = np.random.default_rng(0).choice(support, (WORLDS, number), p=weights)
-    # The bound is below the mean unless the wealth against the mean reaches 1 / delta.
-    for flipped, target in ((draws, mean), (1 - draws, 1 - mean)):
-        reached = [theory.log_wealth(row, target) >= -math.log(delta) for row in flipped]
-        assert sum(reached) <= _violations_allowed(delta)
-
-
 def test_looking_after_each_trial_is_allowed_with_an_e_process_alone():
     delta, mean, most = 0.1, 0.6, 300
     trials = np.arange(1, most + 1)

@@ -154,9 +154,7 @@ def test_holdout(errors, m, delta):
         theory.holdout_bound(risk, method="hoeffding", **data), reference.occam(risk, 0, m, delta)
     )
     reference.assert_kl_inverse(
-        theory.holdout_bound(risk, method="kl", **data),
-        risk,
-        -reference.mpmath.log(mpf(delta)) / m,
+        theory.holdout_bound(risk, method="kl", **data), risk, -reference.mpmath.log(mpf(delta)) / m
     )
     exact = theory.holdout_bound(risk, method="clopper-pearson", **data)
     if errors == m:

@@ -1,12 +1,10 @@
 """The paper's tables as data: every figure as recorded elsewhere and as printed in the source."""
 
-import copy
 import re
 
 import pytest
 import yaml
 
-import theory
 from theory import paper
 
 # Table of tables.yaml -> (rows of `theory.paper`, column there -> field here, label in the paper).
@@ -32,29 +30,6 @@ def recorded(rows):
     ]
 
 
-def differences(tables):
-    """What `theory.paper` has otherwise than the tables of tables.yaml, or lacks, or has beside."""
-    found = []
-    with_rows = {
-        name for name, table in tables.items() if isinstance(table, dict) and "rows" in table
-    }
-    found += [f"{name}: only on one side" for name in with_rows ^ set(TABLES)]
-    for name in with_rows & set(TABLES):
-        rows, renamed, _ = TABLES[name]
-        columns = [renamed.get(column, column) for column in tables[name]["columns"]]
-        if columns != list(rows[0]._fields):
-            found.append(f"{name}: columns {columns}")
-        theirs, ours = tables[name]["rows"], recorded(rows)
-        if len(theirs) != len(ours):
-            found.append(f"{name}: {len(theirs)} rows there, {len(ours)} here")
-        found += [
-            f"{name}: {their} there, {our} here"
-            for their, our in zip(theirs, ours, strict=False)
-            if their != our
-        ]
-    return found
-
-
 @pytest.fixture(scope="module")
 def tables(shared):
     return yaml.safe_load(shared("paper/tables.yaml").read_text())
@@ -66,42 +41,12 @@ def source(shared):
 
 
 def test_every_figure_and_name_is_the_recorded_one(tables):
-    assert differences(tables) == []
-
-
-def test_a_changed_cell_is_noticed(tables):
-    """Each cell of each table in turn: one digit more, another letter, a figure for a gap."""
-    cells = [
-        (name, row, column)
-        for name in TABLES
-        for row, cells in enumerate(tables[name]["rows"])
-        for column in range(len(cells))
-    ]
-    assert len(cells) == 12 * 5 + 5 * 5 + 5 * 5 + 8 * 4 + 8 * 5 + 6 * 2
-    for name, row, column in cells:
-        changed = copy.deepcopy(tables)
-        value = changed[name]["rows"][row][column]
-        if isinstance(value, str):
-            value += "x"
-        else:
-            value = 50.0 if value is None else value + 0.0001
-        changed[name]["rows"][row][column] = value
-        assert len(differences(changed)) == 1, (name, row, column)
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_missing_row_column_or_table_is_noticed(tables, name):
-    for change in (
-        lambda table: table["rows"].pop(),
-        lambda table: table["rows"].append(table["rows"][-1]),
-        lambda table: table["rows"].reverse(),
-        lambda table: table["columns"].reverse(),
-        lambda table: table.clear(),
-    ):
-        changed = copy.deepcopy(tables)
-        change(changed[name])
-        assert differences(changed)
-    assert differences({**tables, "another": {"columns": ["a"], "rows": [[1]]}})
+    recorded_tables = {name for name, table in tables.items() if "rows" in table}
+    assert recorded_tables == set(TABLES)
+    for name, (rows, renamed, _) in TABLES.items():
+        columns = [renamed.get(column, column) for column in tables[name]["columns"]]
+        assert columns == list(rows[0]._fields)
+        assert tables[name]["rows"] == recorded(rows)
 
 
 def printed(source, label):
@@ -162,10 +107,6 @@ def test_the_grid_of_experiments_is_the_printed_one(source):
 # What needs no source
 
 
-def test_paper_is_there_after_import():
-    assert theory.paper.SPARSITY is paper.SPARSITY
-
-
 def test_every_model_that_the_paper_ran_has_a_hub_id():
     bases = {row.base_model for row in paper.COMPARISON if row.method == "CATS"}
     assert set(paper.HUB_IDS) == {*paper.POLICIES, *PRMS, *bases}
@@ -206,12 +147,6 @@ def test_nonzero_parameters_are_derived():
         1_535_534_000,
         7_037_520_000,
     ]
-
-
-def test_the_two_rlhflow_rows_are_equal():
-    _, mistral, deepseek, *_ = paper.SPARSITY
-    assert mistral[1:] == deepseek[1:]
-    assert len({row[1:] for row in paper.SPARSITY}) == 4
 
 
 def test_the_policy_of_the_ablations_is_told_by_their_mean():
