@@ -55,6 +55,11 @@ class Allocation:
         return bool(self.revisits_per_prm or self.root_draws_per_prm)
 
 
+_ROOT_VALUES = dict(
+    text="", text_class=0, num_tokens=0, log_prob=0.0, done=False, invalid=False, answer=-1
+)
+
+
 @dataclass
 class Nodes:
     """A tree's nodes by columns, breadth first; the children of a node are consecutive rows.
@@ -95,8 +100,8 @@ class Nodes:
         return len(self.parent)
 
     def add(self, *, settings: int, prms: int, **values: Any) -> int:
-        """Append a node without draws and scores; returns its row."""
-        for name, value in values.items():
+        """Append a node without draws and scores, by default a root; returns its row."""
+        for name, value in {**_ROOT_VALUES, **values}.items():
             getattr(self, name).append(value)
         self.draws.append([0] * settings)
         self.score.append([0.0] * prms)

@@ -234,12 +234,7 @@ def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[st
         for each in (info, start.info)
         for question, text in zip(each.get("questions", ()), each.get("texts", ()), strict=True)
     }
-    return {
-        **info,
-        "start": digest(start),
-        "questions": list(known.values()),
-        "texts": list(known),
-    }
+    return {**info, "start": digest(start), "questions": list(known.values()), "texts": list(known)}
 
 
 def digest(checkpoint: Checkpoint) -> str:

@@ -277,11 +277,7 @@ def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) ->
 
 
 def _cats_constant(
-    *,
-    action: tuple[tuple[str, Any], ...],
-    config: str = "cats",
-    price: float = 0.0,
-    **changes: Any,
+    *, action: tuple[tuple[str, Any], ...], config: str = "cats", price: float = 0.0, **changes: Any
 ) -> SearchMethod:
     settings = _cats_config(config, changes)
     index = _action_row(action, settings)
@@ -331,20 +327,13 @@ def _cats_rule(
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise BadInputError(f"threshold={threshold!r}: must be a number")
     sampling = _action_row(sample, settings)
-    stop = next(
-        (
-            row
-            for row, action in enumerate(settings.actions.rows)
-            if action[0] == 0 and action[1] == keep
-        ),
-        None,
-    )
-    if stop is None:
+    stops = [row for row, action in enumerate(settings.actions.rows) if action[:2] == (0, keep)]
+    if not stops:
         raise BadInputError(
             f"keep={keep!r}: the action table has no action that samples nothing and keeps so many"
         )
     params = search.cats.RuleParams(
-        threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stop)
+        threshold=jnp.float32(threshold), sample=jnp.int32(sampling), stop=jnp.int32(stops[0])
     )
     policy = search.cats.sample_while_below(feature)
     if feature in settings.excluded_features:

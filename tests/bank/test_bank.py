@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -16,17 +17,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scripted_bank
-from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
-from scripted_bank import ALONE, MAX_DEPTH, RICH, collected
+from scripted import ScriptedModels, ScriptedPrm
+from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, grown
 
 import search
 from cats_jax import cli
 from cats_jax.bank import layout, store
-from cats_jax.bank.grow import grow, level_number
+from cats_jax.bank.grow import level_number
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.trees import Allocation, SettingDraws
 from cats_jax.errors import BadInputError, RunStoppedError
-from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.specs.calibrations import IDENTITY
 from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
@@ -37,20 +37,12 @@ PLAIN = Allocation(
 )
 
 
-def grown(allocation=RICH, count=6, **changes):
-    questions = question_set(count)
-    policy = changes.pop("policy", None) or ScriptedPolicy()
-    prms = {"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}
-    return grow(
-        questions.questions,
-        questions,
-        policy,
-        prms,
-        BoxedIntegerGrader(),
-        allocation,
-        max_depth=MAX_DEPTH,
-        seed=changes.pop("seed", 0),
-    )
+def draws_below(nodes):
+    """Draws of each setting below every node."""
+    below = collections.defaultdict(lambda: np.zeros(len(nodes.draws[0]), int))
+    for parent, counts in zip(nodes.parent, nodes.draws, strict=True):
+        below[parent] += counts
+    return below
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +88,7 @@ def test_draws_follow_the_arriving_paths():
     """One setting, nothing on top: every node is drawn as often as its own draws."""
     for tree in grown(PLAIN):
         nodes = tree.nodes
-        below = collections.Counter()
-        for parent, (count,) in zip(nodes.parent, nodes.draws, strict=True):
-            below[parent] += count
+        below = draws_below(nodes)
         assert below[0] == 16
         for row in range(1, len(nodes)):
             if not nodes.done[row] and not nodes.invalid[row]:
@@ -109,10 +99,7 @@ def test_nodes_that_searches_come_back_to_get_draws_of_every_setting():
     trees = grown(Allocation(RICH.draws, revisits_per_prm=2, revisit_arrivals=100.0))
     seen = 0
     for tree in trees:
-        nodes = tree.nodes
-        below = collections.defaultdict(lambda: np.zeros(3, int))
-        for parent, counts in zip(nodes.parent, nodes.draws, strict=True):
-            below[parent] += counts
+        nodes, below = tree.nodes, draws_below(tree.nodes)
         assert below[0].tolist() == [1, 8, 16]
         lowest = {0: np.ones(2)}
         depth = {0: 0}
@@ -136,10 +123,7 @@ def test_favourites_are_drawn_like_the_root():
     for tree in grown(
         Allocation(RICH.draws, revisits_per_prm=0, revisit_arrivals=100.0, root_draws_per_prm=1)
     ):
-        nodes = tree.nodes
-        below = collections.defaultdict(lambda: np.zeros(3, int))
-        for parent, counts in zip(nodes.parent, nodes.draws, strict=True):
-            below[parent] += counts
+        nodes, below = tree.nodes, draws_below(tree.nodes)
         children = [row for row in below if row > 0 and nodes.parent[row] == 0]
         for prm in range(2 if children else 0):
             best = max(children, key=lambda row: nodes.score[row][prm])
@@ -158,28 +142,16 @@ def test_each_text_is_scored_once_by_each_prm():
                 asked[question.id, tuple(step.text for step in path)] += 1
             return super().score(questions, paths)
 
-    questions = question_set(4)
-    trees = grow(
-        questions.questions,
-        questions,
-        ScriptedPolicy(),
-        {"a": Counting()},
-        BoxedIntegerGrader(),
-        RICH,
-        max_depth=MAX_DEPTH,
-        seed=0,
-    )
+    trees = grown(count=4, prms={"a": Counting()})
     assert set(asked.values()) == {1}
-    valid = {
-        (t.question.id, r) for t in trees for r in range(1, len(t.nodes)) if not t.nodes.invalid[r]
-    }
-    assert len(asked) <= len(valid)
-    assert all(
-        t.nodes.score[r][0] > 0
-        for t in trees
-        for r in range(1, len(t.nodes))
-        if not t.nodes.invalid[r]
-    )
+    scores = [
+        tree.nodes.score[row][0]
+        for tree in trees
+        for row in range(1, len(tree.nodes))
+        if not tree.nodes.invalid[row]
+    ]
+    assert len(asked) <= len(scores)
+    assert min(scores) > 0
 
 
 def test_a_tree_depends_on_its_question_and_the_seed_alone():
@@ -238,23 +210,10 @@ def test_prompts_are_charged_apart_from_steps():
                 usage.append(type(scoring.usage[0])(computed=prompt + 4, cached=9 - prompt))
             return type(scoring)(scoring.scores, usage, 0.0)
 
-    questions = question_set(4)
-    for tree in grow(
-        questions.questions,
-        questions,
-        ScriptedPolicy(),
-        {"a": Caching()},
-        BoxedIntegerGrader(),
-        PLAIN,
-        max_depth=MAX_DEPTH,
-        seed=0,
-    ):
+    for tree in grown(PLAIN, 4, {"a": Caching()}):
         assert tree.prompt_tokens == [9]
-        assert {
-            t[0]
-            for t, bad in zip(tree.nodes.prm_tokens, tree.nodes.invalid, strict=True)
-            if not bad
-        } == {0, 4}
+        valid = [not invalid for invalid in tree.nodes.invalid]
+        assert {count for (count,) in itertools.compress(tree.nodes.prm_tokens, valid)} == {0, 4}
 
 
 # Folders
@@ -603,9 +562,14 @@ revisits_per_prm: 3
 """
 
 
+def written(folder, text=RECIPE):
+    path = folder / "bank.yaml"
+    path.write_text(text)
+    return path
+
+
 def test_a_recipe_is_read(tmp_path):
-    path = tmp_path / "bank.yaml"
-    path.write_text(RECIPE)
+    path = written(tmp_path)
     loaded = load_bank_recipe(path)
     assert loaded.policy.path == "weak"
     assert loaded.questions[0].world == "controller"
@@ -615,8 +579,7 @@ def test_a_recipe_is_read(tmp_path):
 
 
 def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
-    path = tmp_path / "bank.yaml"
-    path.write_text(RECIPE)
+    path = written(tmp_path)
     assert cli.run(["bank", str(path), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     table = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in lines if "|" in line}
@@ -675,8 +638,7 @@ def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
     ],
 )
 def test_a_wrong_recipe_is_one_line(tmp_path, capsys, old, new, message):
-    path = tmp_path / "bank.yaml"
-    path.write_text(RECIPE.replace(old, new))
+    path = written(tmp_path, RECIPE.replace(old, new))
     assert cli.run(["bank", str(path), "--output", str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err
     assert message in line
@@ -717,11 +679,9 @@ def test_a_recipe_records_what_its_action_table_asks_for(tmp_path):
 
 
 def test_a_setting_twice_is_refused(tmp_path):
-    path = tmp_path / "bank.yaml"
     entry = "  - {temperature: 0.6, root_draws: 8, revisit_draws: 2}\n"
-    path.write_text(RECIPE.replace(entry, 2 * entry))
     with pytest.raises(BadInputError, match="a setting occurs twice"):
-        load_bank_recipe(path)
+        load_bank_recipe(written(tmp_path, RECIPE.replace(entry, 2 * entry)))
 
 
 @pytest.mark.parametrize("part", ["controller", "validation", "test"])

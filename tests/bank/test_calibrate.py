@@ -43,15 +43,6 @@ def test_the_fit_is_that_of_newtons_method(truth):
     np.testing.assert_allclose(found, truth, atol=0.25)
 
 
-def test_weights_count_as_repeats():
-    inputs, target, _ = data(size=500)
-    repeats = np.random.default_rng(1).integers(1, 4, 500)
-    weighted = calibrate.fit_logistic(inputs, target, repeats.astype(float), (0, 1, 0))
-    rows = np.repeat(np.arange(500), repeats)
-    repeated = calibrate.fit_logistic(inputs[rows], target[rows], np.ones(rows.size), (0, 1, 0))
-    np.testing.assert_allclose(weighted, repeated, atol=1e-4)
-
-
 def test_what_can_be_told_apart_perfectly_stays_finite():
     inputs = np.array([[1.0, -2.0, 0.0], [1.0, 2.0, 0.0]])
     found = calibrate.fit_logistic(inputs, np.array([0.0, 1.0]), np.ones(2), (0, 1, 0))
@@ -151,32 +142,32 @@ def test_without_pairs_there_is_no_pair_figure():
     assert np.isnan(calibrate.figures(right, np.zeros(right.right.size)).pair)
 
 
+def bank_of_texts(right, score, chances=(1.0, 1.0, 1.0, 1.0)):
+    """Questions bool[Q, 4] of four texts below a root, each drawn four times; scores f64[Q, 4, 2].
+
+    `chances` are those of the texts under the policy.
+    """
+    number = len(right)
+    roots = 5 * np.arange(number)[:, None]
+    score = np.concatenate([np.full((number, 1, 2), 0.5), score], axis=1)
+    bank = fake_bank(score=score.reshape(-1, 2))
+    bank.nodes = {
+        "parent": np.hstack([np.full_like(roots, -1), np.repeat(roots, 4, axis=1)]).ravel(),
+        "value": np.hstack([np.full(roots.shape, 0.5), right]).ravel(),
+        "invalid": np.zeros(5 * number, bool),
+        "draws": np.tile([[0], [4], [4], [4], [4]], (number, 1)),
+        "text_class": np.tile([0, 0, 1, 2, 3], number),
+    }
+    bank.arrays.temperature = np.array([1.0])
+    bank.arrays.log_prob = np.log(np.tile([1.0, *chances], number))
+    return bank
+
+
 def test_the_better_prm_gets_the_larger_slope():
     rng = np.random.default_rng(0)
-    nodes = {"parent": [-1], "value": [0.5], "invalid": [False], "draws": [[0]], "text_class": [0]}
-    score = [[0.5, 0.5]]
-    for question in range(300):
-        if question:
-            nodes["parent"].append(-1)
-            nodes["value"].append(0.5)
-            nodes["invalid"].append(False)
-            nodes["draws"].append([0])
-            nodes["text_class"].append(0)
-            score.append([0.5, 0.5])
-        root = len(nodes["parent"]) - 1
-        for text in range(4):
-            right = rng.random() < 0.5
-            nodes["parent"].append(root)
-            nodes["value"].append(float(right))
-            nodes["invalid"].append(False)
-            nodes["draws"].append([4])
-            nodes["text_class"].append(text)
-            good = 1 / (1 + np.exp(-(2.0 * right - 1 + 0.7 * rng.normal())))
-            score.append([good, rng.random()])
-    bank = fake_bank(score=score)
-    bank.nodes = {name: np.array(values) for name, values in nodes.items()}
-    bank.arrays.temperature = np.array([1.0])
-    bank.arrays.log_prob = np.zeros(len(score))
+    right = rng.random((300, 4)) < 0.5
+    good = 1 / (1 + np.exp(-(2.0 * right - 1 + 0.7 * rng.normal(size=right.shape))))
+    bank = bank_of_texts(right, np.stack([good, rng.random(right.shape)], axis=2))
     content = calibrate.calibrate_bank(bank)
     good, bad = content["prms"]["a"], content["prms"]["b"]
     assert good["slope"] > 1 > 0.2 > abs(bad["slope"])
@@ -249,25 +240,10 @@ def right_by_likelihood(questions=1500, lucky=0):
     rng = np.random.default_rng(1)
     right = rng.random((questions, 4)) < chance
     signal = 1 / (1 + np.exp(-(2.0 * right - 1 + rng.normal(size=right.shape))))
-    columns = {name: [] for name in ("parent", "value", "draws", "text_class", "log_prob")}
+    score = np.stack([signal, rng.random(right.shape)], axis=2)
     right = np.concatenate([right, np.ones((lucky, 4), bool)])
-    score = []
-    for question in range(questions + lucky):
-        for name, value in zip(columns, (-1, 0.5, [0], 0, 0.0), strict=True):
-            columns[name].append(value)
-        score.append([0.5, 0.5])
-        for text in range(4):
-            row = (5 * question, float(right[question, text]), [4], text, np.log(CHANCES[text]))
-            for name, value in zip(columns, row, strict=True):
-                columns[name].append(value)
-            rejected = question >= questions
-            score.append([0.01, 0.01] if rejected else [signal[question, text], rng.random()])
-    bank = fake_bank(score=score)
-    arrays = {name: np.array(values) for name, values in columns.items()}
-    bank.arrays.log_prob = arrays.pop("log_prob")
-    bank.arrays.temperature = np.array([1.0])
-    bank.nodes = {**arrays, "invalid": np.zeros(len(score), bool)}
-    return bank, chance / (1 - np.prod(1 - chance))
+    score = np.concatenate([score, np.full((lucky, 4, 2), 0.01)])
+    return bank_of_texts(right, score, CHANCES), chance / (1 - np.prod(1 - chance))
 
 
 def test_the_likelihood_is_fitted_where_the_truth_is_known():

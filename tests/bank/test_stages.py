@@ -9,15 +9,13 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
-from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, recipe
+from scripted import ScriptedModels, ScriptedPrm, question_set
+from scripted_bank import ALONE, RICH, collected, grown, recipe
 
 from cats_jax.bank import layout, score, store
-from cats_jax.bank.grow import grow
 from cats_jax.bank.trees import Nodes
 from cats_jax.datasets import load_questions
 from cats_jax.errors import BadInputError
-from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
@@ -59,18 +57,8 @@ class CachingPrm(ScriptedPrm):
         self.most = max(self.most, sum(len(each) for each in self.kept.values()))
 
 
-def trees(prms, known=None):
-    known = known or question_set(6)
-    return grow(
-        known.questions,
-        known,
-        ScriptedPolicy(),
-        prms,
-        BoxedIntegerGrader(),
-        ALONE,
-        max_depth=MAX_DEPTH,
-        seed=0,
-    )
+def trees(prms, **changes):
+    return grown(ALONE, prms=prms, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -175,18 +163,7 @@ def test_the_cache_of_a_prm_is_bounded(monkeypatch, alone):
 def test_a_tree_without_valid_steps_has_a_column():
     nodes = Nodes()
     for parent, invalid in ((-1, False), (0, True)):
-        nodes.add(
-            settings=1,
-            prms=0,
-            parent=parent,
-            text="",
-            text_class=0,
-            num_tokens=1,
-            log_prob=0.0,
-            done=False,
-            invalid=invalid,
-            answer=-1,
-        )
+        nodes.add(settings=1, prms=0, parent=parent, invalid=invalid)
     (column,) = score.score_column([(question_set(1).questions[0], nodes)], CachingPrm())
     assert (column.score, column.prm_tokens, column.prompt_tokens) == ([0.0, 0.0], [0, 0], 0)
 
@@ -234,7 +211,7 @@ def test_models_whose_scores_decide_are_loaded_together(tmp_path, allocation):
 def test_a_bank_scored_afterwards_loads_as_one_scored_while_growing(tmp_path, undisturbed):
     loaded = layout.load_bank(undisturbed)
     known = load_questions(recipe(tmp_path).questions)
-    together = trees({"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}, known)
+    together = trees({"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}, known=known)
     folder = tmp_path / "together"
     folder.mkdir()
     for name in ("manifest.json", "sparsity.json"):
@@ -371,21 +348,11 @@ def test_language_models_give_the_same_scores_and_costs_in_both_ways():
     known = load_questions((QuestionSpec(world="validation", count=4),))
     models = ModelFolders()
 
-    def grown(prms):
-        return grow(
-            known.questions,
-            known,
-            models.policy(PolicySpec("weak", max_step_tokens=32, max_answer_tokens=64)),
-            prms,
-            BoxedIntegerGrader(),
-            ALONE,
-            max_depth=10,
-            seed=0,
-        )
-
+    spec = PolicySpec("weak", max_step_tokens=32, max_answer_tokens=64)
     labels = ("exact", "pruned-80")
-    together = grown({label: models.prm(PrmSpec(label)) for label in labels})
-    alone = grown({})
+    prms = {label: models.prm(PrmSpec(label)) for label in labels}
+    together = trees(prms, known=known, policy=models.policy(spec), depth=10)
+    alone = trees({}, known=known, policy=models.policy(spec), depth=10)
     assert [by_name(tree.nodes) for tree in alone] == [by_name(tree.nodes) for tree in together]
     for number, label in enumerate(labels):
         prm = models.prm(PrmSpec(label))

@@ -4,10 +4,11 @@ import dataclasses
 import json
 import pathlib
 
-from scripted import ScriptedModels, question_set
+from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm, question_set
 
 import search
 from cats_jax.bank import build
+from cats_jax.bank.grow import grow
 from cats_jax.bank.recipe import BankRecipe
 from cats_jax.bank.trees import Allocation, SettingDraws
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
@@ -47,6 +48,22 @@ def recipe(folder, count=6, **changes):
         "seed": 0,
     }
     return BankRecipe(**{**values, **changes})
+
+
+def grown(allocation=RICH, count=6, prms=None, *, known=None, policy=None, depth=MAX_DEPTH, seed=0):
+    """The trees of some questions."""
+    known = known or question_set(count)
+    scripted = {"good": ScriptedPrm(0.2), "bad": ScriptedPrm(0.9)}
+    return grow(
+        known.questions,
+        known,
+        policy or ScriptedPolicy(),
+        scripted if prms is None else prms,
+        BoxedIntegerGrader(),
+        allocation,
+        max_depth=depth,
+        seed=seed,
+    )
 
 
 def _silent(done, total):
