@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cats_jax.world import task, tokenizer
 from studies.world.models import measure, prms, sampling, training
@@ -75,25 +72,6 @@ def test_scores_are_the_read_out_at_each_closing_separator():
             logits = model(input_ids=ids).logits[0, -1]
         expected = torch.sigmoid(logits[tokenizer.PLUS_ID] - logits[tokenizer.MINUS_ID])
         assert scores[1][end - 1] == pytest.approx(expected.item(), abs=1e-6)
-
-
-@given(st.integers(0, 12), st.integers(1, 12))
-def test_pass_at_k_is_the_share_of_subsets(num_right, k):
-    expected = 1 - math.comb(12 - num_right, k) / math.comb(12, k)
-    assert measure.pass_at_k(num_right, 12, k) == pytest.approx(expected)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=30))
-def test_area_under_curve_is_over_all_pairs(rows):
-    scores = np.array([score for score, _ in rows], dtype=float)
-    labels = np.array([label for _, label in rows], dtype=float)
-    right, wrong = scores[labels == 1], scores[labels == 0]
-    auc = measure.area_under_curve(scores, labels)
-    if not len(right) or not len(wrong):
-        assert auc is None
-    else:
-        wins = (right[:, None] > wrong).mean() + 0.5 * (right[:, None] == wrong).mean()
-        assert auc == pytest.approx(wins)
 
 
 def test_step_figures():

@@ -18,6 +18,7 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from cats_jax.world import task, tokenizer
+from theory import estimators
 
 from . import sampling, training
 from .labels import LabelledPath
@@ -79,14 +80,6 @@ def is_correct(problem: task.Problem, sample: sampling.Sample) -> bool:
     return sample.complete and sample.steps[-1] == problem.steps[-1]
 
 
-def pass_at_k(num_right: int, num_samples: int, k: int) -> float:
-    """Unbiased estimate of the chance that one of `k` samples is right."""
-    if num_samples - num_right < k:
-        return 1.0
-    misses = [1 - k / i for i in range(num_samples - num_right + 1, num_samples + 1)]
-    return 1.0 - math.prod(misses)
-
-
 def policy_figures(
     problems: Sequence[task.Problem],
     samples: Sequence[Sequence[sampling.Sample]],
@@ -101,8 +94,7 @@ def policy_figures(
     figures: dict = {"questions": len(problems), "samples": min(counts)}
     for k in ks:
         if k <= min(counts):
-            values = [pass_at_k(r, n, k) for r, n in zip(right, counts, strict=True)]
-            figures[f"pass@{k}"] = _rounded(np.mean(values))
+            figures[f"pass@{k}"] = _rounded(estimators.pass_at_k(right, counts, k).mean())
     figures["pass@1_by_level"] = {
         str(level): _rounded(
             np.mean(
@@ -205,7 +197,7 @@ def step_figures(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[in
     """AUC, cross-entropy and accuracy over all steps of all paths."""
     y = np.concatenate([np.asarray(row, dtype=float) for row in labels])
     p = np.concatenate([np.asarray(row, dtype=float) for row in scores]).clip(1e-6, 1 - 1e-6)
-    auc = area_under_curve(p, y)
+    auc = estimators.area_under_curve(p, y) if 0 < y.sum() < len(y) else None
     return {
         "steps": len(y),
         "share_right": _rounded(y.mean()),
@@ -213,18 +205,6 @@ def step_figures(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[in
         "cross_entropy": _rounded(-(y * np.log(p) + (1 - y) * np.log(1 - p)).mean()),
         "step_accuracy": _rounded(((p > 0.5) == (y > 0.5)).mean()),
     }
-
-
-def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Chance that a right step scores above a wrong one of any question; ties one half."""
-    num_right = int(labels.sum())
-    num_wrong = len(labels) - num_right
-    if not num_right or not num_wrong:
-        return None
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = ((ends - counts + 1 + ends) / 2)[inverse]
-    return (ranks[labels > 0.5].sum() - num_right * (num_right + 1) / 2) / (num_right * num_wrong)
 
 
 def best_of_n(
