@@ -9,6 +9,8 @@ from theory import _arguments
 
 DATA = {"num_samples": 100, "delta": 0.05}
 SETTING = {"num_candidates": 4, "delta": 0.05}
+GAP = {"gap": 1.0, "epsilon": 0.1}
+GAPS = {"gaps": [0.1, 0.2], "epsilon": 0.1}
 
 # Every public function with arguments that are fine.
 CALLS = {
@@ -29,46 +31,31 @@ CALLS = {
     "kl_inverse": ({"q": 0.1, "c": 0.1}, {}),
     "kl_bernoulli": ({"q": 0.1, "p": 0.2}, {}),
     "deviation_probability": ({"risk": 0.1, "epsilon": 0.1, "num_candidates": 4}, {}),
-    "misranking_paper": ({"gap": 1.0, "epsilon": 0.1}, {}),
-    "misranking_hoeffding": ({"gap": 1.0, "epsilon": 0.1}, {}),
-    "misranking_bernstein": ({"gap": 1.0, "epsilon": 0.1, "standard_deviation": 0.1}, {}),
-    "misranking_rademacher": ({"gap": 1.0, "epsilon": 0.1, "num_candidates": 4}, {}),
-    "misranking_uniform": ({"gap": 1.0, "epsilon": 0.1, "num_candidates": 4}, {}),
-    "misranking_truncated_gaussian": (
-        {"gap": 1.0, "epsilon": 0.1, "scale": 0.1, "num_candidates": 4},
-        {},
-    ),
-    "misranking_worst_case": ({"gap": 1.0, "epsilon": 0.1}, {}),
-    "misranking_worst_case_dependent": ({"gap": 1.0, "epsilon": 0.1}, {}),
-    "misranking_any_number": ({"gap": 1.0, "epsilon": 0.1}, {}),
-    "misranking_sum": ({"gaps": [0.1, 0.2], "epsilon": 0.1}, {}),
+    "misranking_paper": (GAP, {}),
+    "misranking_hoeffding": (GAP, {}),
+    "misranking_bernstein": ({**GAP, "standard_deviation": 0.1}, {}),
+    "misranking_rademacher": ({**GAP, "num_candidates": 4}, {}),
+    "misranking_uniform": ({**GAP, "num_candidates": 4}, {}),
+    "misranking_truncated_gaussian": ({**GAP, "scale": 0.1, "num_candidates": 4}, {}),
+    "misranking_worst_case": (GAP, {}),
+    "misranking_worst_case_dependent": (GAP, {}),
+    "misranking_any_number": (GAP, {}),
+    "misranking_sum": (GAPS, {}),
     "coverage": ({"p1": 0.3, "num_candidates": 4}, {}),
-    "accuracy_lower_bound": ({"coverage": 0.3, "gap": 1.0, "epsilon": 0.1}, SETTING),
-    "accuracy_lower_bound_union": ({"coverage": 0.3, "gap": 1.0, "epsilon": 0.1}, SETTING),
-    "accuracy_lower_bound_averaged": (
-        {"gaps": [0.1, 0.2], "covered": [True, False], "epsilon": 0.1},
-        SETTING,
-    ),
-    "accuracy_lower_bound_threshold": ({"probability": 0.3, "gap": 1.0, "epsilon": 0.1}, SETTING),
-    "accuracy_lower_bound_margin": ({"p1": 0.3, "gap": 1.0, "epsilon": 0.1}, SETTING),
-    "accuracy_lower_bound_margin_dependent": ({"p1": 0.3, "gap": 1.0, "epsilon": 0.1}, SETTING),
+    "accuracy_lower_bound": ({"coverage": 0.3, **GAP}, SETTING),
+    "accuracy_lower_bound_union": ({"coverage": 0.3, **GAP}, SETTING),
+    "accuracy_lower_bound_averaged": ({**GAPS, "covered": [True, False]}, SETTING),
+    "accuracy_lower_bound_threshold": ({"probability": 0.3, **GAP}, SETTING),
+    "accuracy_lower_bound_margin": ({"p1": 0.3, **GAP}, SETTING),
+    "accuracy_lower_bound_margin_dependent": ({"p1": 0.3, **GAP}, SETTING),
     "accuracy_lower_bound_pairs": ({"p1": 0.3, "misranking": 0.1}, SETTING),
-    "accuracy_two_level_rademacher": (
-        {"p1": 0.3, "gap": 1.0, "epsilon": 0.1, "num_candidates": 4},
-        {},
-    ),
-    "accuracy_two_level_uniform": (
-        {"p1": 0.3, "gap": 1.0, "epsilon": 0.1, "num_candidates": 4},
-        {},
-    ),
-    "required_coverage": ({"target": 0.8, "gap": 1.0, "epsilon": 0.1}, SETTING),
-    "optimal_num_candidates": ({"p1": 0.3, "gap": 1.0, "epsilon": 0.1, "delta": 0.05}, {}),
-    "smallest_budget": ({"target": 0.8, "p1": 0.3, "gap": 1.0, "epsilon": 0.1, "delta": 0.0}, {}),
-    "largest_budget": ({"target": 0.8, "p1": 0.3, "gap": 1.0, "epsilon": 0.1, "delta": 0.0}, {}),
-    "smallest_budget_margin": (
-        {"target": 0.8, "p1": 0.3, "gap": 1.0, "epsilon": 0.1, "delta": 0.0},
-        {},
-    ),
+    "accuracy_two_level_rademacher": ({"p1": 0.3, **GAP, "num_candidates": 4}, {}),
+    "accuracy_two_level_uniform": ({"p1": 0.3, **GAP, "num_candidates": 4}, {}),
+    "required_coverage": ({"target": 0.8, **GAP}, SETTING),
+    "optimal_num_candidates": ({"p1": 0.3, **GAP, "delta": 0.05}, {}),
+    "smallest_budget": ({"target": 0.8, "p1": 0.3, **GAP, "delta": 0.0}, {}),
+    "largest_budget": ({"target": 0.8, "p1": 0.3, **GAP, "delta": 0.0}, {}),
+    "smallest_budget_margin": ({"target": 0.8, "p1": 0.3, **GAP, "delta": 0.0}, {}),
     "is_best_certified": ({"observed_gap": 0.1, "epsilon": 0.1}, {}),
     "is_correct_certified": ({"score": 0.1, "threshold": 0.1, "epsilon": 0.1}, {}),
     "is_vacuous_upper": ({"bound": 0.1}, {}),
