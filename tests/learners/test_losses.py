@@ -27,12 +27,6 @@ def test_td_error_table():
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("row", range(len(_TD)))
-def test_td_error_of_scalars(row):
-    *arguments, expected = (jnp.float32(value) for value in _TD[row])
-    np.testing.assert_allclose(learners.td_error(*arguments), expected, rtol=1e-6, atol=1e-6)
-
-
 def test_no_gradient_through_the_target():
     def loss(r_t, discount_t, v_tm1, v_t):
         return learners.critic_loss(learners.td_error(r_t, discount_t, v_tm1, v_t))
@@ -91,11 +85,7 @@ def test_clipped_loss_table(ratio, advantage, loss, slope):
 
 @pytest.mark.parametrize(
     ("probabilities", "expected"),
-    [
-        ([1.0, 0.0, 0.0], 0.0),
-        ([0.5, 0.5, 0.0], np.log(2)),
-        ([0.25, 0.25, 0.5], 1.5 * np.log(2)),
-    ],
+    [([1.0, 0.0, 0.0], 0.0), ([0.5, 0.5, 0.0], np.log(2)), ([0.25, 0.25, 0.5], 1.5 * np.log(2))],
 )
 def test_entropy_table(probabilities, expected):
     log_probs = jnp.maximum(jnp.log(jnp.asarray(probabilities, jnp.float32)), -1e9)

@@ -262,10 +262,7 @@ def test_collapse(shares, expected):
         ({"reward": "best"}, "reward must be 'paper' or 'outcome', got 'best'"),
         ({"prices": (0.1,)}, "prices needs reward='outcome'"),
         ({"prices": ()}, "prices must be numbers >= 0, got"),
-        (
-            {**OUTCOME, "prices": (0.2, -0.1)},
-            r">= 0, got \(0.2, -0.1\)",
-        ),
+        ({**OUTCOME, "prices": (0.2, -0.1)}, r">= 0, got \(0.2, -0.1\)"),
         ({**OUTCOME, "prices": (float("inf"),)}, "prices must be numbers >= 0"),
         (
             {"cats": TOKENS, "prm_token_costs": ()},
@@ -304,10 +301,7 @@ def test_collapse(shares, expected):
             {**OUTCOME, "gae_lambda": 0.9, "searches_per_question": 2},
             "searches_per_question=2 needs reward='outcome'",
         ),
-        (
-            {"num_candidates": (4, 512)},
-            r"num_candidates must be in 1\.\.256, got \(4, 512\)",
-        ),
+        ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
         ({"actor_hidden": (0,)}, "actor_hidden must be an integer >= 1, got 0"),
         ({"num_iterations": True}, "num_iterations must be an integer >= 1, got True"),
         ({"num_iterations": 0}, "num_iterations must be an integer >= 1, got 0"),

@@ -237,10 +237,7 @@ def test_sequential_update_equals_a_python_loop(key, bonus):
 )
 def test_clipped_update_equals_numpy(key, size, num_epochs, num_minibatches, max_norm):
     algorithm = learners.PPO(
-        clip=0.2,
-        num_epochs=num_epochs,
-        num_minibatches=num_minibatches,
-        normalize_advantages=True,
+        clip=0.2, num_epochs=num_epochs, num_minibatches=num_minibatches, normalize_advantages=True
     )
     learner = _learner(algorithm, max_gradient_norm=max_norm)
     state = learner.init(key)
@@ -272,40 +269,11 @@ def test_shuffled_rows_are_the_same_rows(key):
         assert order[5:] == (8, 8, 8)
 
 
-def test_one_clipped_step_from_where_the_data_is_from_is_a2c(key):
-    """At the old policy every ratio is 1, and the clipped loss has the gradient of A2C's."""
-    plain = _learner()
-    clipped = _learner(learners.PPO(clip=0.2, num_epochs=1, num_minibatches=1))
-    state = plain.init(key)
-    transitions = _on_device(_transitions(0, 40))
-    legal = ACTIONS.num_extra()[None, :] <= transitions.available_tm1[:, None]
-    logits = LINEAR_ACTOR.apply(state.actor, transitions.features_tm1)
-    log_probs = learners.legal_log_probs(logits, legal)
-    log_prob = jnp.take_along_axis(log_probs, transitions.action_tm1[:, None], axis=1)[:, 0]
-    transitions = transitions.replace(log_prob_tm1=log_prob)
-    one, _ = plain.update(state, transitions, 0.1)
-    other, _ = clipped.update(state, transitions, 0.1)
-    chex.assert_trees_all_close(one.actor, other.actor, atol=1e-5)
-    chex.assert_trees_all_close(one.critic, other.critic, atol=1e-5)
-
-
 def test_minibatches_need_a_key(key):
     learner = _learner(PPO)
     state = learner.init(key)
     with pytest.raises(ValueError, match="minibatches need a key"):
         learner.update(state, _on_device(_transitions(0, 30)))
-
-
-def test_the_order_matters_only_to_the_sequential_update(key):
-    transitions = _on_device(_transitions(0, 30))
-    backwards = jax.tree.map(lambda leaf: leaf[::-1], transitions)
-    for sequential in (False, True):
-        learner = _learner(learners.A2C(sequential=sequential))
-        state = learner.init(key)
-        one, _ = learner.update(state, transitions)
-        other, _ = learner.update(state, backwards)
-        gap = np.max(np.abs(one.actor["layer_0"]["kernel"] - other.actor["layer_0"]["kernel"]))
-        assert (gap > 1e-3) == sequential
 
 
 def test_metrics_are_weighted_means(key):
@@ -377,8 +345,7 @@ def test_gradients_respect_the_mask_of_their_time(key):
     state = learner.init(key)
     transitions = _transitions(0, 30)
     transitions = transitions.replace(
-        available_tm1=np.full(30, 3, np.int32),
-        action_tm1=np.minimum(transitions.action_tm1, 1),
+        available_tm1=np.full(30, 3, np.int32), action_tm1=np.minimum(transitions.action_tm1, 1)
     )
     after, _ = learner.update(state, _on_device(transitions), 0.1)
     before, now = state.actor["layer_0"], after.actor["layer_0"]
@@ -401,11 +368,7 @@ def test_one_trace_for_all_weights(key):
         (learners.LearnerConfig, {"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
         (learners.LearnerConfig, {"learning_rate": float("nan")}, "learning_rate must be > 0"),
         (learners.LearnerConfig, {"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got"),
-        (
-            learners.A2C,
-            {"normalize_advantages": True, "sequential": True},
-            "excludes sequential",
-        ),
+        (learners.A2C, {"normalize_advantages": True, "sequential": True}, "excludes sequential"),
         (learners.PPO, {"clip": 0.0}, r"clip must be in \(0, 1\), got 0.0"),
         (learners.PPO, {"num_epochs": True}, "num_epochs must be an integer >= 1, got True"),
         (learners.PPO, {"num_epochs": 0}, "num_epochs must be an integer >= 1, got 0"),
@@ -419,37 +382,6 @@ def test_refuses_configurations_without_meaning(config, options, message):
 
 
 BANDIT = [A2C, dataclasses.replace(PPO, normalize_advantages=True)]
-
-
-@pytest.mark.parametrize("algorithm", BANDIT, ids=["a2c", "ppo"])
-def test_a_bandit_with_contexts_is_solved(algorithm):
-    """Action 0 is right in one context, action 1 in the other; the third is never."""
-    learner = _learner(algorithm, linear=False)
-    state = learner.init(jax.random.key(0))
-    rng = np.random.default_rng(0)
-    actor = learners.make_actor(3, hidden=(8,))
-    contexts = np.zeros((2, NUM_FEATURES), np.float32)
-    contexts[0, 0] = contexts[1, 1] = 1.0
-    seen = jnp.asarray(contexts)
-    for step in range(150):
-        context = rng.integers(0, 2, 64)
-        probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, seen)))
-        bounds = np.cumsum(probabilities[context], axis=1)[:, :2]
-        action = (rng.random((64, 1)) > bounds).sum(1)
-        rows = jax.tree.map(np.zeros_like, _transitions(0, 64)).replace(
-            features_tm1=contexts[context],
-            available_tm1=np.full(64, 9, np.int32),
-            action_tm1=action.astype(np.int32),
-            log_prob_tm1=np.log(probabilities[context, action]).astype(np.float32),
-            reward_t=(0.3 + 0.5 * (action == context)).astype(np.float32),
-            weight_t=np.ones(64, np.float32),
-        )
-        state, _ = learner.update(state, _on_device(rows), 0.0, jax.random.key(step))
-    probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, seen)))
-    assert probabilities[0, 0] > 0.95
-    assert probabilities[1, 1] > 0.95
-    values = learners.make_critic(hidden=(8,)).apply(state.critic, seen)
-    np.testing.assert_allclose(values, 0.8, atol=0.05)
 
 
 @pytest.mark.parametrize("algorithm", BANDIT, ids=["a2c", "ppo"])

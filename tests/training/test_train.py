@@ -16,11 +16,7 @@ from cats_jax.storage import durable
 from cats_jax.training import questions, rivals, stopping, train
 from cats_jax.training.ablations import load_ablations
 from cats_jax.training.options import TrainingOptions
-from cats_jax.training.questions import (
-    TrainingQuestions,
-    bank_questions,
-    simulator_questions,
-)
+from cats_jax.training.questions import TrainingQuestions, bank_questions, simulator_questions
 from cats_jax.training.train import CONFIGS, configure, run
 from search import bank as search_bank
 from search import simulation
