@@ -255,19 +255,6 @@ def test_a_random_policy_is_charged_the_price_it_was_given(tmp_path):
         collected(tmp_path, strategies=[{**PLAIN, "price": -1}])
 
 
-@pytest.mark.slow
-def test_actions_are_those_of_the_named_table(tmp_path):
-    strategies = [{**PLAIN, "actions": "top-k"}]
-    found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
-    assert found.actions == search.cats.ACTION_TABLES["top-k"]
-    taken = {found.actions.rows[row] for row in found.columns["action"]}
-    assert {row[4] for row in taken if row[0]} == {0, 20}
-    # With all legal actions equally likely.
-    extra = np.array([row[0] for row in found.actions.rows])
-    legal = (extra[None, :] <= found.columns["available"][:, None]).sum(axis=1)
-    np.testing.assert_allclose(found.columns["log_prob"], -np.log(legal), rtol=1e-5)
-
-
 def test_digests_of_the_questions_are_kept(decisions):
     ids, digests = (decisions.manifest[f"question_{name}"] for name in ("ids", "texts"))
     expected = {
