@@ -57,25 +57,22 @@ class IterationSearches(NamedTuple):
     reason: str
 
 
+@dataclass(frozen=True)
 class OnlineSearches:
-    """The searches of an iteration, all at once."""
+    """The searches of an iteration, all at once.
 
-    def __init__(
-        self,
-        config: learners.TrainConfig,
-        questions: QuestionSet,
-        models: Models,
-        *,
-        seed: int,
-        in_flight: int,
-    ) -> None:
-        """Store the arguments; the seed orders the questions and seeds the policy's samples."""
-        self._config = config
-        self._questions = questions
-        self._models = models
-        self._seed = seed
-        self._in_flight = in_flight
-        self._updates = learners.make_update_fns(config)
+    The seed orders the questions and seeds the policy's samples.
+    """
+
+    config: learners.TrainConfig
+    questions: QuestionSet
+    models: Models
+    seed: int
+    in_flight: int
+
+    @functools.cached_property
+    def _updates(self) -> learners.UpdateFns:
+        return learners.make_update_fns(self.config)
 
     def search(
         self, actor: Any, iteration: int, draws: Sequence[QuestionDraws]
@@ -92,21 +89,19 @@ class OnlineSearches:
             RunStoppedError: all searches failed.
         """
         asked = self._asked(iteration, draws)
-        prms = [prm.scorer for prm in self._models.prms]
+        prms = [prm.scorer for prm in self.models.prms]
         searcher = Searcher(
-            policy=self._models.policy,
+            policy=self.models.policy,
             scorer=_PrmOfQuestion(prms, {each.question: each.prm for each in asked}),
             strategy=self._updates.strategy,
             params=actor,
-            num_candidates=max(self._config.num_candidates),
+            num_candidates=max(self.config.num_candidates),
             calibration="none",  # the inputs of each question have that of its PRM
-            seed=self._seed,
-            grader=self._models.grader,
-            max_depth=self._config.max_depth,
-            in_flight=self._in_flight,
-            recorder=episode_recorder(
-                self._config.cats.reward.discount, self._config.cats.cost_unit
-            ),
+            seed=self.seed,
+            grader=self.models.grader,
+            max_depth=self.config.max_depth,
+            in_flight=self.in_flight,
+            recorder=episode_recorder(self.config.cats.reward.discount, self.config.cats.cost_unit),
         )
         results = searcher.run(
             [each.question for each in asked], terms=[each.inputs for each in asked]
@@ -118,7 +113,7 @@ class OnlineSearches:
                 f"question {failed[0].question.id!r}: {failed[0].reason}. Check the policy and its "
                 "limits of tokens; the same command resumes with this iteration"
             )
-        rollouts = self._config.searches_per_question
+        rollouts = self.config.searches_per_question
         played, start = [], 0
         for batch, drawn in zip(self._updates.batches, draws, strict=True):
             stop = start + batch.num_questions * rollouts
@@ -130,26 +125,26 @@ class OnlineSearches:
 
     def _asked(self, iteration: int, draws: Sequence[QuestionDraws]) -> list[_Asked]:
         """The searches of an iteration, batch by batch; those of a question are adjacent."""
-        rollouts = self._config.searches_per_question
+        rollouts = self.config.searches_per_question
         place = iteration * sum(batch.num_questions for batch in self._updates.batches)
         asked: list[_Asked] = []
         for drawn in draws:
             question_keys, keys = search_keys(drawn.keys, rollouts)
-            which = jax.vmap(lambda key: jax.random.randint(key, (), 0, len(self._models.prms)))
+            which = jax.vmap(lambda key: jax.random.randint(key, (), 0, len(self.models.prms)))
             prms = np.asarray(which(question_keys))
             data = np.asarray(jax.random.key_data(keys))
             sizes, prices = np.asarray(drawn.num_candidates), np.asarray(drawn.price)
             rates = np.asarray(drawn.prm_token_cost)
             for row in range(len(prms)):
                 number, rollout = divmod(row, rollouts)
-                index = question_at(place + number, len(self._questions.questions), self._seed)
-                original = self._questions.questions[index]
+                index = question_at(place + number, len(self.questions.questions), self.seed)
+                original = self.questions.questions[index]
                 # Each search has its own id, and therefore its own random numbers.
                 name = f"{original.id} #{place + number}.{rollout}"
                 inputs = SearchInputs(
                     num_candidates=sizes[number],
-                    budget=np.int32(sizes[number] * self._config.max_depth),
-                    context=_context(self._models.prms[prms[row]], prices[number], rates[number]),
+                    budget=np.int32(sizes[number] * self.config.max_depth),
+                    context=_context(self.models.prms[prms[row]], prices[number], rates[number]),
                     key=data[row],
                 )
                 question = dataclasses.replace(original, id=name)
@@ -164,7 +159,7 @@ class OnlineSearches:
         asked: Sequence[_Asked],
         results: Sequence[SearchResult],
     ) -> Played:
-        config, strategy = self._config, self._updates.strategy
+        config, strategy = self.config, self._updates.strategy
         slots = strategy.width(batch.capacity)
         blank = jax.tree.map(np.zeros_like, _in_slots(results[0].records[0], slots))
         rollouts = config.searches_per_question
@@ -188,7 +183,7 @@ class OnlineSearches:
             price=jnp.asarray(price),
             correct=jnp.asarray(
                 [
-                    self._questions.is_right(self._models.grader, each.original, result.answer)
+                    self.questions.is_right(self.models.grader, each.original, result.answer)
                     for each, result in zip(asked, results, strict=True)
                 ],
                 bool,
@@ -235,20 +230,14 @@ def _in_slots(record: learners.Episode, slots: int) -> learners.Episode:
     """The first slots of a record: the driver pads its arrays to more slots."""
     padded = record.source.shape[0]
 
-    def first(leaf: Any) -> Any:
-        return leaf[:slots]
-
     def both(leaf: Any) -> Any:
         return np.concatenate([leaf[:slots], leaf[padded : padded + slots]])
 
-    return record.replace(
-        decision=jax.tree.map(first, record.decision),
-        transition=jax.tree.map(both, record.transition),
-        source=first(record.source),
-        holds=first(record.holds),
-        ends=first(record.ends),
-        last_reward=first(record.last_reward),
-    )
+    firsts = {
+        name: jax.tree.map(lambda leaf: leaf[:slots], getattr(record, name))
+        for name in ("decision", "source", "holds", "ends", "last_reward")
+    }
+    return record.replace(transition=jax.tree.map(both, record.transition), **firsts)
 
 
 class _PrmOfQuestion:
