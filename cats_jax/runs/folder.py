@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..errors import BadInputError
 from ..live.results import SearchResult
 from ..storage import durable
 from ..storage.manifest import MANIFEST, SCHEMA
-from ..storage.reading import bounded_lines, inflated_lines, parse_json, reading, reason
+from ..storage.reading import bounded_lines, inflated_lines, parse_json, reading
 from . import manifests
 from .appender import PATHS, RESULTS, TREES, Appender
 from .rows import Row
@@ -80,15 +80,7 @@ class RunFolder:
             with (folder / TREES).open("rb") as file:
                 file.seek(offset)
                 member = file.read(length)
-            return tree_from_lines(
-                row.key,
-                map(parse_json, inflated_lines(member)),
-                answer=row.answer,
-                status=row.status,
-                reason=row.reason,
-                steps=row.steps,
-                ledger=row.ledger,
-            )
+            return tree_from_lines(row, map(parse_json, inflated_lines(member)))
 
 
 def read_run(folder: str | pathlib.Path) -> RunFolder:
@@ -226,25 +218,17 @@ def _complete_rows(folder: pathlib.Path) -> list[tuple[Row, bytes]]:
     tree_bytes = trees.stat().st_size if trees.exists() else 0
     rows: list[tuple[Row, bytes]] = []
     keys: set[str] = set()
-    for number, line in enumerate(_lines(path), 1):
-        if not line.endswith(b"\n"):
-            break  # cut off when the process was killed
-        try:
-            row = Row.from_dict(parse_json(line))
-        # RecursionError: a line of very many brackets.
-        except (ValueError, TypeError, RecursionError) as error:
-            raise BadInputError(
-                f"{path}:{number}: a damaged result row ({reason(error)}): delete the line; its "
-                "question will be searched again"
-            ) from error
-        if row.key in keys:
-            raise BadInputError(f"{path}:{number}: row {row.key!r:.200} occurs twice: delete one")
-        keys.add(row.key)
-        if row.tree is None or sum(row.tree) <= tree_bytes:
-            rows.append((row, line))
-    return rows
-
-
-def _lines(path: pathlib.Path) -> Iterator[bytes]:
+    way_out = "delete the line; its question will be searched again"
     with reading(repr(str(path))):
-        yield from bounded_lines(path)
+        for number, line in enumerate(bounded_lines(path), 1):
+            if not line.endswith(b"\n"):
+                break  # cut off when the process was killed
+            where = f"{path}:{number}:"
+            with reading(where, way_out, "a damaged result row"):
+                row = Row.from_dict(parse_json(line))
+            if row.key in keys:
+                raise BadInputError(f"{where} row {row.key!r:.200} occurs twice: delete one")
+            keys.add(row.key)
+            if row.tree is None or sum(row.tree) <= tree_bytes:
+                rows.append((row, line))
+    return rows

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..errors import BadInputError
 from ..storage import durable
 from ..storage.manifest import MANIFEST, SCHEMA, begin_folder, with_current_names
-from ..storage.reading import read_json, reading, reason
+from ..storage.reading import read_json, reading
 from ..storage.rules import (
     COUNT,
     INTEGER,
@@ -41,13 +41,15 @@ _CONFIG = {
         lambda specs: MAPPING.holds(specs) or list_of(MAPPING).holds(specs),
     ),
 }
-_LIMITS = {"max_depth": COUNT, "budget": optional(COUNT)}
 _DESCRIBED = _CONFIG | {
     "strategies": list_of(mapping_with(name=TEXT, label=TEXT)),
     "prms": list_of(mapping_with(label=TEXT)),
 }
-_MODELS = {"policy": MAPPING}
-_QUESTIONS = {"source": TEXT}
+_PARTS = {
+    "config": _CONFIG | {"max_depth": COUNT, "budget": optional(COUNT)},
+    "models": {"policy": MAPPING},
+    "questions": {"source": TEXT},
+}
 
 # Entries that must be equal when a run is resumed; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions", "revisions", "until_certified")
@@ -77,33 +79,21 @@ def check(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
         check_entries(manifest, _MANIFEST)
         # Runs made before a method's rule changed have no entry for it.
         check_entries({"revisions": manifest.get("revisions")}, {"revisions": optional(MAPPING)})
-        for name, rules in {
-            "config": _CONFIG | _LIMITS,
-            "models": _MODELS,
-            "questions": _QUESTIONS,
-        }.items():
+        for name, rules in _PARTS.items():
             known = {entry: rule for entry, rule in rules.items() if entry in manifest[name]}
             check_entries(manifest[name], known, f"{name}.")
 
 
 def check_described(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
     """Raise BadInputError unless the manifest has all that tables and merging read."""
-    config, models = manifest["config"], manifest["models"]
     with _reading(folder):
-        check_entries(config, _DESCRIBED, "config.")
-        check_entries(models, _MODELS, "models.")
-        check_entries(manifest["questions"], _QUESTIONS, "questions.")
+        for name, rules in (_PARTS | {"config": _DESCRIBED}).items():
+            check_entries(manifest[name], rules, f"{name}.")
 
 
-@contextlib.contextmanager
-def _reading(folder: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise BadInputError(
-            f"{str(folder)!r} is no run folder: its {MANIFEST} is that of something else, or "
-            f"damaged ({reason(error)}): copy it anew"
-        ) from error
+def _reading(folder: pathlib.Path) -> AbstractContextManager[None]:
+    what = f"is no run folder: its {MANIFEST} is that of something else, or damaged"
+    return reading(repr(str(folder)), "copy it anew", what)
 
 
 def begin(

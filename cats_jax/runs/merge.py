@@ -32,12 +32,11 @@ def merge_runs(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """
     families: list[list[RunFolder]] = []
     for run in runs:
-        for family in families:
-            if setting(family[0]) == setting(run):
-                family.append(run)
-                break
-        else:
+        family = next((each for each in families if setting(each[0]) == setting(run)), None)
+        if family is None:
             families.append([run])
+        else:
+            family.append(run)
     return [_merged(family) for family in families]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -19,6 +19,7 @@ from ..storage.rules import (
     TRUTH,
     Rule,
     check_entries,
+    fits,
     list_of,
     one_of,
     optional,
@@ -50,12 +51,12 @@ _ROW = {
     # `rest_seconds` is a difference, which may be a little below 0.
     **{name: NUMBER if name.endswith("seconds") else AMOUNT for name in _LEDGER_FIELDS},
     "actions": list_of(
-        Rule("a list of six numbers", lambda action: _fits(action, (COUNT, COUNT, *[NUMBER] * 4)))
+        Rule("a list of six numbers", lambda action: fits(action, COUNT, COUNT, *[NUMBER] * 4))
     ),
     "tree": optional(
         Rule(
             "two whole numbers, offset and length",
-            lambda tree: _fits(tree, (COUNT, COUNT)) and 0 < tree[1] <= _MAX_MEMBER,
+            lambda tree: fits(tree, COUNT, COUNT) and 0 < tree[1] <= _MAX_MEMBER,
         )
     ),
 }
@@ -137,11 +138,3 @@ class Row:
             actions=tuple(tuple(action) for action in row["actions"]),
             tree=None if row["tree"] is None else tuple(row["tree"]),
         )
-
-
-def _fits(value: Any, rules: Sequence[Rule]) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == len(rules)
-        and all(rule.holds(item) for rule, item in zip(rules, value, strict=True))
-    )

@@ -9,8 +9,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..live.ledger import Ledger
-from ..live.results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, Status, path_of
+from ..live.results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, path_of
 from ..protocols import Question
 from ..storage.rules import (
     COUNT,
@@ -23,6 +22,7 @@ from ..storage.rules import (
     one_of,
     optional,
 )
+from .rows import Row
 
 
 def tree_to_lines(key: str, result: SearchResult) -> bytes:
@@ -38,37 +38,20 @@ def tree_to_lines(key: str, result: SearchResult) -> bytes:
         }
     ]
     for candidate in result.candidates:
-        line = {
-            "key": key,
-            "kind": "candidate",
-            **dict(zip(_CANDIDATE, _of_candidate(candidate), strict=True)),
-        }
+        fields = dict(zip(_CANDIDATE, _of_candidate(candidate), strict=True))
         if candidate.rewrites is None:
-            del line["rewrites"]  # as in trees of earlier versions
+            del fields["rewrites"]  # as in trees of earlier versions
         if candidate.log_prob is not None and not math.isfinite(candidate.log_prob):
-            line["log_prob"] = None  # JSON has no number for it
-        lines.append(line)
+            fields["log_prob"] = None  # JSON has no number for it
+        lines.append({"key": key, "kind": "candidate", **fields})
     for decision in result.decisions:
-        line = {
-            "key": key,
-            "kind": "decision",
-            **dict(zip(_DECISION, _of_decision(decision), strict=True)),
-        }
-        lines.append(line)
+        fields = dict(zip(_DECISION, _of_decision(decision), strict=True))
+        lines.append({"key": key, "kind": "decision", **fields})
     return b"".join(map(json_line, lines))
 
 
-def tree_from_lines(
-    key: str,
-    lines: Iterable[Mapping[str, Any]],
-    *,
-    answer: str | None,
-    status: Status,
-    reason: str,
-    steps: int,
-    ledger: Ledger,
-) -> SearchResult:
-    """The inverse of `tree_to_lines`, without token ids; the lines lack the other arguments.
+def tree_from_lines(row: Row, lines: Iterable[Mapping[str, Any]]) -> SearchResult:
+    """The inverse of `tree_to_lines`, without token ids; what the lines lack is in the row.
 
     Lines are read up to the first one that does not belong to a tree.
 
@@ -78,7 +61,7 @@ def tree_from_lines(
     lines = iter(lines)
     head: Any = next(lines, None)
     check_entries(head, _HEAD_RULES)
-    if head["key"] != key:
+    if head["key"] != row.key:
         raise ValueError(f"it holds {head['key']!r:.80}")
     candidates: list[Candidate] = []
     decisions: list[DecisionRow] = []
@@ -105,16 +88,16 @@ def tree_from_lines(
         raise ValueError("'chosen' is no path")
     return SearchResult(
         question=Question(head["question"], head["text"]),
-        answer=answer,
+        answer=row.answer,
         chosen=head["chosen"],
-        status=status,
-        reason=reason,
-        steps=steps,
+        status=row.status,
+        reason=row.reason,
+        steps=row.steps,
         # Empty paths: earlier versions wrote replays of a bank, whose right path has no steps.
         paths=[_path(nodes, candidates) for nodes in paths],
         candidates=candidates,
         decisions=decisions,
-        ledger=ledger,
+        ledger=row.ledger,
     )
 
 

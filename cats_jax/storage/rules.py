@@ -70,22 +70,19 @@ def mapping_of(rule: Rule) -> Rule:
     )
 
 
+def fits(value: Any, *rules: Rule) -> bool:
+    """Whether a value is a list of as many items as there are rules, which each keep theirs."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == len(rules)
+        and all(rule.holds(item) for rule, item in zip(rules, value, strict=True))
+    )
+
+
 def pairs_of(rule: Rule) -> Rule:
     """A list of pairs of a text and a value that keeps a rule."""
-    holds = rule.holds
-    return Rule(
-        f"a list of pairs of a text and {rule.what}",
-        lambda value: (
-            isinstance(value, list | tuple)
-            and all(
-                isinstance(pair, list | tuple)
-                and len(pair) == 2
-                and isinstance(pair[0], str)
-                and holds(pair[1])
-                for pair in value
-            )
-        ),
-    )
+    pairs = list_of(Rule("", lambda pair: fits(pair, TEXT, rule)))
+    return Rule(f"a list of pairs of a text and {rule.what}", pairs.holds)
 
 
 def mapping_with(**rules: Rule) -> Rule:

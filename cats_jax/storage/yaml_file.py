@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInputError, known_names, quoted
+from .rules import COUNT, TEXT, TRUTH, Rule, list_of
 
 
 @contextlib.contextmanager
@@ -50,14 +51,16 @@ def _checked(where: str, annotation: str, value: Any) -> Any:
     if value is None and annotation.endswith("| None"):
         return None
     kind = annotation.removesuffix(" | None")
-    if kind == "tuple[str, ...]":
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise BadInputError(f"{where}: {quoted(value)} must be a list of texts")
-        return tuple(value)
-    if kind == "str" and not isinstance(value, str):
-        raise BadInputError(f"{where}: {quoted(value)} must be a text: write it in quotes")
-    if kind == "bool" and not isinstance(value, bool):
-        raise BadInputError(f"{where}: {quoted(value)} must be true or false")
-    if kind == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise BadInputError(f"{where}: {quoted(value)} must be a number, 0 or more")
-    return value
+    rule = _RULES.get(kind)
+    if rule is not None and not rule.holds(value):
+        raise BadInputError(f"{where}: {quoted(value)} must be {rule.what}")
+    return tuple(value) if kind == _TEXTS else value
+
+
+_TEXTS = "tuple[str, ...]"
+_RULES = {
+    _TEXTS: Rule("a list of texts", list_of(TEXT).holds),
+    "str": Rule("a text: write it in quotes", TEXT.holds),
+    "bool": TRUTH,
+    "int": Rule("a number, 0 or more", COUNT.holds),
+}

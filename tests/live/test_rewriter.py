@@ -3,6 +3,8 @@
 import copy
 import dataclasses
 import json
+import types
+from typing import Any
 
 import pytest
 from letters import QUESTIONS, LetterPolicy, run, signature
@@ -165,15 +167,16 @@ def test_a_stored_tree_keeps_what_a_rewrite_rewrites():
     assert ["rewrites" in line for line in lines[1:]] == [
         row.rewrites is not None for row in result.candidates
     ]
-    kept = {name: getattr(result, name) for name in ("answer", "status", "reason", "steps")}
-    again = tree_from_lines("k", lines, ledger=result.ledger, **kept)
+    names = ("answer", "status", "reason", "steps", "ledger")
+    row: Any = types.SimpleNamespace(key="k", **{name: getattr(result, name) for name in names})
+    again = tree_from_lines(row, lines)
     assert [row.rewrites for row in again.candidates] == [row.rewrites for row in result.candidates]
     assert again.paths == result.paths
     for wrong in (-1, 0, 99, "1"):
         changed = [dict(line) for line in lines]
         changed[-1]["rewrites"] = wrong
         with pytest.raises(ValueError, match="rewrites"):
-            tree_from_lines("k", changed, ledger=result.ledger, **kept)
+            tree_from_lines(row, changed)
 
 
 def test_what_is_wrong_with_a_rewriting(tmp_path):
