@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from ..evaluation.evaluate import finished, search_cells
 from ..evaluation.recording import Observer
 from ..evaluation.runners import CellRunner
-from ..evaluation.tracking import Sink, TensorBoard, Tracker, WeightsAndBiases
+from ..evaluation.tracking import TensorBoard, Tracker, WeightsAndBiases
 from ..evaluation.until_certified import UntilCertified
 from ..evaluation.wall_times import WallTimes
 from ..runs.folder import RunFolder, RunWriter
@@ -38,7 +38,11 @@ def run_plan(
     """
     # The folder is checked, made and marked as this run's before anything else writes to it.
     with RunWriter(plan.folder, plan.evaluation.manifest) as writer, ExitStack() as stack:
-        observers: list[Observer] = [stack.enter_context(Tracker(_sinks(plan, wandb)))]
+        sinks: list[TensorBoard | WeightsAndBiases] = [TensorBoard(plan.folder)]
+        if wandb is not None:
+            sinks.append(WeightsAndBiases(wandb, plan.folder.name, plan.evaluation.manifest))
+        observers: list[Observer] = [stack.enter_context(Tracker(sinks))]
+        seed, claim = plan.evaluation.cells[0].seed, plan.claim
         runner = stack.enter_context(_workers(plan)) if plan.runner is None else plan.runner
         if progress is not None:
             observers.insert(0, stack.enter_context(progress))
@@ -51,16 +55,9 @@ def run_plan(
             grader=plan.grader,
             observers=observers,
             keep_going=keep_going,
-            until=_until(plan),
+            until=None if claim is None else UntilCertified(claim, seed),
         )
     return finished(writer, plan.times, started)
-
-
-def _sinks(plan: RunPlan, wandb: str | None) -> list[Sink]:
-    sinks: list[Sink] = [TensorBoard(plan.folder)]
-    if wandb is not None:
-        sinks.append(WeightsAndBiases(wandb, plan.folder.name, plan.evaluation.manifest))
-    return sinks
 
 
 def _workers(plan: RunPlan) -> AbstractContextManager[CellRunner]:
@@ -76,9 +73,3 @@ def _workers(plan: RunPlan) -> AbstractContextManager[CellRunner]:
         address=where.ray,
         workers=where.ray_workers,
     )
-
-
-def _until(plan: RunPlan) -> UntilCertified | None:
-    if plan.claim is None:
-        return None
-    return UntilCertified(plan.claim, plan.evaluation.cells[0].seed)

@@ -129,9 +129,7 @@ def grid(
                 with naming(f"strategy {spec.label!r}"):
                     prompts = load_strategy_prompts(strategy)
             check_log_probs(f"strategy {spec.label!r}", strategy, calibration, recipe.policy)
-            _check_certainty(spec.label, strategy, recipe.policy)
-            _check_vectors(spec.label, strategy, recipe.policy)
-            _check_confidence(prm, recipe.policy)
+            _check_reported(spec.label, strategy, prm, recipe.policy)
             once = strategy.ignores_num_candidates
             values = (1,) if once else recipe.num_candidates
             if certified is not None:
@@ -245,12 +243,6 @@ def _by_label(given: Sequence[Any], resolved: Sequence[Any]) -> dict[str, Any]:
     return {old.label: new for old, new in zip(given, resolved, strict=True)}
 
 
-def _check_confidence(prm: PrmSpec | None, policy: PolicySpec) -> None:
-    missing = _missing_log_probs(policy, "take another PRM")
-    if prm is not None and prm.is_confidence and missing:
-        raise BadInputError(f"PRM {prm.label!r} is the policy's own confidence, {missing}")
-
-
 def check_log_probs(
     name: str, strategy: search.Strategy, calibration: CalibrationValues, policy: PolicySpec
 ) -> None:
@@ -261,22 +253,23 @@ def check_log_probs(
         raise BadInputError(f"{name} reads the policy's log-probabilities, {missing}")
 
 
-def _check_certainty(label: str, strategy: search.Strategy, policy: PolicySpec) -> None:
-    """Raise BadInputError if a search reads a certainty that its policy can't report."""
-    if strategy.certainty is None:
-        return
-    wanted = strategy.certainty.token
-    # A thought has tokens that were put in.
-    reported = () if thought_tokens(policy) else policy.certainties
-    if reported is not None and wanted not in reported:
-        raise BadInputError(missing_certainty(label, wanted, reported))
+def _check_reported(
+    label: str, strategy: search.Strategy, prm: PrmSpec | None, policy: PolicySpec
+) -> None:
+    """Raise BadInputError if a search reads what its policy can't report.
 
-
-def _check_vectors(label: str, strategy: search.Strategy, policy: PolicySpec) -> None:
-    """Raise BadInputError if a search reads vectors of steps that its policy can't report."""
+    This is a certainty, the vectors of steps, or the confidence that stands in for a PRM.
+    """
     # A thought has tokens that were put in.
+    if strategy.certainty is not None:
+        reported = () if thought_tokens(policy) else policy.certainties
+        if reported is not None and strategy.certainty.token not in reported:
+            raise BadInputError(missing_certainty(label, strategy.certainty.token, reported))
     if strategy.needs_vectors and (thought_tokens(policy) or policy.vectors is False):
         raise BadInputError(missing_vectors(label))
+    missing = _missing_log_probs(policy, "take another PRM")
+    if prm is not None and prm.is_confidence and missing:
+        raise BadInputError(f"PRM {prm.label!r} is the policy's own confidence, {missing}")
 
 
 def _missing_log_probs(policy: PolicySpec, way_out: str) -> str | None:

@@ -106,12 +106,10 @@ def cost_bounds(
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
         tokens = (candidates - last) * policy.max_step_tokens + last * longest
         tokens += candidates * thought_tokens(policy)
-        # An answer may have a critique, which no PRM reads.
-        has_critique = rewriting is not None and rewriting.critique
-        critiques = tokens if has_critique else 0
         is_read = cell.prm is not None and not cell.prm.is_confidence
         scored = PROMPT_TOKENS + tokens + MARK_TOKENS * candidates if is_read else 0
-        tokens += critiques
+        if rewriting is not None and rewriting.critique:
+            tokens *= 2  # an answer may have a critique, which no PRM reads
         if cell.strategy.comparison is not None and cell.strategy.comparison.judge == "policy":
             # A reply is at most as long as an answer, with the thought before it.
             prompts = cell.strategy.comparison.most_prompts(cell.strategy.width(per_step))
@@ -189,8 +187,7 @@ def prepare(
     )
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
-    for spec in recipe.prms:
-        fingerprints[f"prm {spec.label}"] = models.fingerprint(spec)
+    fingerprints |= {f"prm {spec.label}": models.fingerprint(spec) for spec in recipe.prms}
     wording = asked | asked_prompts(cells)
     recipe, guarantees = with_guarantees(recipe, fingerprints, wording, questions.contents)
     cells = resolved_cells(cells, given, recipe)

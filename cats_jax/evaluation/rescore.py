@@ -192,14 +192,12 @@ def _strategy(spec: StrategySpec) -> search.Strategy:
 
 
 def _changed_method(spec: StrategySpec, change: Change) -> SearchMethod:
-    options = dict(spec.options)
-    if change.path_score is not None:
-        options["path_score"] = change.path_score
-    if change.vote is not None:
-        options["vote"] = change.vote
+    changed = {"path_score": change.path_score, "vote": change.vote}
+    options = dict(spec.options) | {k: v for k, v in changed.items() if v is not None}
     default = change.prm.path_score if change.prm is not None else None
-    changed = StrategySpec(spec.name, spec.label, tuple(sorted(options.items())))
-    return build_strategy(changed, default)
+    return build_strategy(
+        StrategySpec(spec.name, spec.label, tuple(sorted(options.items()))), default
+    )
 
 
 def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> None:

@@ -7,7 +7,7 @@ import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import BadInputError
 from ..runs.folder import Row
@@ -20,22 +20,10 @@ FOLDER = "tensorboard"
 _SECONDS_BETWEEN_FLUSHES = 5.0
 
 
-class Sink(Protocol):
-    """Destination of curves, such as TensorBoard files."""
-
-    def scalar(self, name: str, value: float, step: int) -> None:
-        """One point of a curve."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
-
-
 class Tracker:
     """An `evaluate.Observer`: accuracy, tokens and speed of each cell as its questions end."""
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    def __init__(self, sinks: Sequence[TensorBoard | WeightsAndBiases]) -> None:
         """The sinks are closed with the tracker."""
         self._sinks = sinks
         self._cells: dict[str, _Curves] = {}

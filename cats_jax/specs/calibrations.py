@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
@@ -64,8 +65,7 @@ def load_calibrations(name: str | pathlib.Path, labels: Sequence[str] = ()) -> C
         raise (BadInputError if hint else MissingCalibrationError)(
             f"calibration {str(name)!r}: no such file: {hint}make one with `cats-jax calibrate`"
         )
-    what = "is not a file of `cats-jax calibrate`"
-    with reading(f"calibration {str(path)!r}", "make it anew, or name another", what):
+    with _reading(path):
         rows = read_json(path)["prms"]
         check_entries(rows, dict.fromkeys(rows, MAPPING), "prms.")
         return tuple((label, _values(label, row)) for label, row in rows.items())
@@ -80,16 +80,20 @@ def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
     if name == "none":
         return frozenset()
     path = _path(name)
-    what = "is not a file of `cats-jax calibrate`"
-    with reading(f"calibration {str(path)!r}", "make it anew, or name another", what):
-        content = read_json(path)
-        check_entries({"texts": [], **content}, {"texts": list_of(TEXT)})
-        return frozenset(content.get("texts", ()))
+    with _reading(path):
+        content = {"texts": [], **read_json(path)}
+        check_entries(content, {"texts": list_of(TEXT)})
+        return frozenset(content["texts"])
 
 
 def _path(name: str | pathlib.Path) -> pathlib.Path:
     shipped = _SHIPPED / f"{name}.json"
     return shipped if shipped.is_file() else pathlib.Path(name)
+
+
+def _reading(path: pathlib.Path) -> AbstractContextManager[None]:
+    what = "is not a file of `cats-jax calibrate`"
+    return reading(f"calibration {str(path)!r}", "make it anew, or name another", what)
 
 
 def _values(label: str, row: Mapping[str, float]) -> CalibrationValues:

@@ -6,7 +6,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import BadInputError, known_names
 from ..storage.yaml_file import checked_fields, naming
@@ -18,20 +18,7 @@ TAGS = ("question", "answer", "critique")
 """Beginnings of the tags between which texts stand in prompts of rewrites and comparisons."""
 
 
-class Prompts(Protocol):
-    """Prompts as data, with a name in messages."""
-
-    @property
-    def name(self) -> str:
-        """Name of the prompts, or of their file."""
-        ...
-
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of each text, by its key; the name does not count."""
-        ...
-
-
-P = TypeVar("P", bound=Prompts)
+P = TypeVar("P")
 
 
 def fenced(tag: str, text: str, tags: Sequence[str] = TAGS) -> str:

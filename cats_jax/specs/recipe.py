@@ -119,26 +119,28 @@ class QuestionSpec:
 
 
 def _check_source(spec: QuestionSpec) -> None:
-    if spec.world is not None and (spec.dataset is not None or spec.file is not None):
+    if spec.world is None:
+        if spec.dataset is None and spec.file is None:
+            raise BadInputError(
+                "questions: give 'dataset' (a published one's name), 'file' (a path) or 'world' (a "
+                "set's name)"
+            )
+        if spec.split is not None and spec.file is not None:
+            raise BadInputError("questions: a file has no 'split': give one of the two")
+        return
+    if spec.dataset is not None or spec.file is not None:
         raise BadInputError("questions: give 'world' alone, without 'dataset' and 'file'")
-    if spec.world is None and spec.dataset is None and spec.file is None:
-        raise BadInputError(
-            "questions: give 'dataset' (a published one's name), 'file' (a path) or 'world' (a "
-            "set's name)"
-        )
-    if spec.world is not None and spec.count is not None and spec.count > MAX_QUESTIONS:
+    if spec.count is None:
+        raise BadInputError("questions: the embedded world's sets are endless: give 'count'")
+    if spec.count > MAX_QUESTIONS:
         raise BadInputError(
             f"questions: count={spec.count}: the embedded world gives at most {MAX_QUESTIONS}"
         )
-    if spec.world is not None and spec.count is None:
-        raise BadInputError("questions: the embedded world's sets are endless: give 'count'")
-    if spec.world is not None and (spec.start or spec.shuffle is not None or spec.split):
+    if spec.start or spec.shuffle is not None or spec.split:
         raise BadInputError(
             "questions: the embedded world's sets have no 'start', 'shuffle' or 'split': another "
             "'seed' gives other questions"
         )
-    if spec.split is not None and spec.file is not None:
-        raise BadInputError("questions: a file has no 'split': give one of the two")
 
 
 Policy = Annotated[PolicySpec, nested(PolicySpec, "path")]
