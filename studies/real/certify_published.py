@@ -130,7 +130,7 @@ def halves(
 
 def accuracy_line(name: str, right: np.ndarray, target: float, tests: int) -> list[str]:
     """A claim on an accuracy: of all questions, and of random halves."""
-    number, level = right.size, DELTA / tests
+    level = DELTA / tests
 
     def above(used: np.ndarray) -> bool:
         return bool(theory.certify([right[used].sum()], used.size, target=target, delta=level)
@@ -139,18 +139,16 @@ def accuracy_line(name: str, right: np.ndarray, target: float, tests: int) -> li
     def refuted(fresh: np.ndarray, _: bool) -> bool:
         return bool(theory.binomial_upper(right[fresh].sum(), fresh.size, delta=DELTA) <= target)
 
-    found = halves(above, refuted, number)
-    low = theory.binomial_lower(right.sum(), number, delta=level)
-    said = "yes" if above(np.arange(number)) else "no"
-    return [name, f"accuracy above {share(target)}", f"{number}", share(right.mean()),
-            f"at least {share(float(low))}", said, f"{found[0]}", f"{found[1]}"]  # fmt: skip
+    low = float(theory.binomial_lower(right.sum(), right.size, delta=level))
+    claim = f"accuracy above {share(target)}"
+    return [name, claim, *_of_share(right, f"at least {share(low)}", above, refuted)]
 
 
 def loss_line(
     name: str, right: np.ndarray, full: np.ndarray, limit: float, tests: int
 ) -> list[str]:
     """A claim on harmful questions against the full configuration."""
-    harm, number, level = full & ~right, right.size, DELTA / tests
+    harm, level = full & ~right, DELTA / tests
 
     def below(used: np.ndarray) -> bool:
         return bool(theory.selective_p(harm[used].sum(), used.size, limit) <= level)
@@ -158,11 +156,21 @@ def loss_line(
     def refuted(fresh: np.ndarray, _: bool) -> bool:
         return bool(theory.binomial_lower(harm[fresh].sum(), fresh.size, delta=DELTA) >= limit)
 
-    found = halves(below, refuted, number)
-    most = theory.binomial_upper(harm.sum(), number, delta=level)
-    said = "yes" if below(np.arange(number)) else "no"
-    return [name, f"loss below {share(limit)}", f"{number}", share(harm.mean()),
-            f"at most {share(float(most))}", said, f"{found[0]}", f"{found[1]}"]  # fmt: skip
+    most = float(theory.binomial_upper(harm.sum(), harm.size, delta=level))
+    claim = f"loss below {share(limit)}"
+    return [name, claim, *_of_share(harm, f"at most {share(most)}", below, refuted)]
+
+
+def _of_share(
+    hits: np.ndarray,
+    bound: str,
+    certify: Callable[[np.ndarray], bool],
+    refuted: Callable[[np.ndarray, bool], bool],
+) -> list[str]:
+    """The cells of a claim on a share of the questions."""
+    certified, contradicted = halves(certify, refuted, hits.size)
+    said = "yes" if certify(np.arange(hits.size)) else "no"
+    return [f"{hits.size}", share(hits.mean()), bound, said, f"{certified}", f"{contradicted}"]
 
 
 def selective_line(

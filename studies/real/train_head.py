@@ -125,8 +125,7 @@ def fit_head(steps: Steps, penalty: float) -> tuple[np.ndarray, float]:
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logits = inputs @ weights[:-1] + weights[-1]
         errors = (scipy.special.expit(logits) - steps.labels) / len(logits)
-        value = -scipy.special.log_expit(np.where(steps.labels > 0, logits, -logits)).mean()
-        value += penalty / 2 * (weights[:-1] ** 2).sum()
+        value = log_loss(logits, steps.labels) + penalty / 2 * (weights[:-1] ** 2).sum()
         return value, np.append(inputs.T @ errors + penalty * weights[:-1], errors.sum())
 
     start = np.zeros(inputs.shape[1] + 1)

@@ -5,6 +5,7 @@ import json
 import pathlib
 import shutil
 
+import made_runs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from cats_jax.evaluation.replay import Replayed
 from cats_jax.live.ledger import Ledger
 from cats_jax.reporting.drawing import drawing
 from cats_jax.reporting.groups import Group
-from cats_jax.runs.folder import Row, RunWriter, row_key
+from cats_jax.runs.folder import RunWriter, row_key
 from cats_jax.storage.manifest import make_manifest
 from cats_jax.training.ablations import load_ablations
 from studies.world.results import (
@@ -38,26 +39,13 @@ RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results"
 
 def group(strategy, right, *, size=16, prm="exact", tokens=100, candidates=10, policy=False):
     """A group whose question q has level q + 1; every question costs the same."""
-    rows = [
-        Row(
-            key=row_key(strategy, size, prm, 0, f"q{number}"),
-            question=f"q{number}",
-            strategy=strategy,
-            num_candidates=size,
-            prm=prm,
-            seed=0,
-            meta={"level": number + 1},
-            answer="1",
-            gold="1",
-            correct=bool(correct),
-            status="answered",
-            reason="",
-            steps=2,
-            ledger=Ledger(candidates=candidates, generated=tokens - 9, prm_computed=9),
-            actions=((2, 1, 1.0, 1.0, 0, 3),) if policy else (),
-        )
-        for number, correct in enumerate(right)
-    ]
+    ledger = Ledger(candidates=candidates, generated=tokens - 9, prm_computed=9)
+    actions = ((2, 1, 1.0, 1.0, 0, 3),) if policy else ()
+    rows = []
+    for number, correct in enumerate(right):
+        values = {"question": f"q{number}", "meta": {"level": number + 1}, "correct": bool(correct)}
+        row = made_runs.row(strategy, size, prm, actions=actions, **values)
+        rows.append(dataclasses.replace(row, ledger=ledger))
     return Group(strategy, size, prm, tuple(rows))
 
 
@@ -466,7 +454,10 @@ def test_the_command_keeps_runs_and_makes_what_their_rows_allow(tmp_path, capsys
     with pytest.raises(BadInputError, match="has no folder 'rows': start the command"):
         study(results=results)
     (results / "rows").mkdir(parents=True)
-    write_run(tmp_path / "weak-offline", [greedy(), group("off", (1, 0, 0, 0))])
+    # Of the tables of the rows, those that a page shows are made.
+    (results / "page.md").write_text("[of all](tables/offline-weak-16.md)")
+    rows = [greedy(), group("off", (1, 0, 0, 0)), group("off", (1, 0, 0, 0), size=64)]
+    write_run(tmp_path / "weak-offline", rows)
     study(keep=(tmp_path / "weak-offline",), results=results)
     made = {path.name for path in (results / "tables").iterdir()}
     assert made == {"offline-weak-16.md"}
@@ -492,14 +483,16 @@ def test_the_committed_ablations_are_what_their_results_give():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_committed_tables_are_what_the_committed_rows_give(tmp_path):
-    (tmp_path / "rows").symlink_to(RESULTS / "rows")
-    for page in RESULTS.glob("*.md"):
-        shutil.copy(page, tmp_path)
-    study(results=tmp_path)
-    made = {path.name: path.read_text("utf-8") for path in (tmp_path / "tables").iterdir()}
+    results = tmp_path / "results"
+    for page in RESULTS.parent.glob("*/*.md"):
+        (tmp_path / page.parent.name).mkdir(exist_ok=True)
+        shutil.copy(page, tmp_path / page.parent.name)
+    (results / "rows").symlink_to(RESULTS / "rows")
+    study(results=results)
+    made = {path.name: path.read_text("utf-8") for path in (results / "tables").iterdir()}
     # Other commands make the tables and the figure of certificates, and have their own tests.
     certificates = {path.name for path in RESULTS.glob("*/certificates*")}
     assert made == {name: text for name, text in committed().items() if name not in certificates}
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+    assert {path.name for path in (results / "figures").iterdir()} == {
         path.name for path in (RESULTS / "figures").iterdir()
     } - certificates

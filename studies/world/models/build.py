@@ -171,7 +171,7 @@ class Build:
         model, notes = policies.train_policy(
             self._recipe.policies[name], self._seed_of(f"policy-{name}"), self._log
         )
-        _save_model(model, folder / _MODEL)
+        model.save_pretrained(folder / _MODEL)
         return {"losses": notes}
 
     def _paths(self, folder: pathlib.Path, name: str) -> dict:
@@ -240,7 +240,7 @@ class Build:
             nodes,
             self._log,
         )
-        _save_model(model, folder / _MODEL)
+        model.save_pretrained(folder / _MODEL)
         return notes
 
     def _prm(self, folder: pathlib.Path, name: str) -> dict:
@@ -253,7 +253,7 @@ class Build:
             name,
             self._log,
         )
-        _save_model(model, folder / _MODEL)
+        model.save_pretrained(folder / _MODEL)
         return notes
 
     def _measure(self, folder: pathlib.Path, name: str) -> dict:
@@ -263,11 +263,14 @@ class Build:
         figures = measure.sparsity(model)
         figures |= self._pair_figures(model, "weak")
         figures["strong"] = self._pair_figures(model, "strong")
-        scored = [drawn[: self._recipe.num_scored_samples] for drawn in samples]
+        drawn_of = [
+            [(problem, sample) for sample in drawn[: self._recipe.num_scored_samples]]
+            for problem, drawn in zip(problems, samples, strict=True)
+        ]
         paths = [
             (problem.text, sample.steps)
-            for problem, drawn in zip(problems, scored, strict=True)
-            for sample in drawn
+            for drawn in drawn_of
+            for problem, sample in drawn
             if sample.complete
         ]
         scores = dict(zip(paths, measure.score_paths(model, paths), strict=True))
@@ -276,14 +279,8 @@ class Build:
             [scores[path] for path in paths], [exact[path] for path in paths]
         )
         figures["best_of_n"] = measure.best_of_n(
-            [
-                [measure.is_correct(problem, sample) for sample in drawn]
-                for problem, drawn in zip(problems, scored, strict=True)
-            ],
-            [
-                [scores.get((problem.text, sample.steps)) for sample in drawn]
-                for problem, drawn in zip(problems, scored, strict=True)
-            ],
+            [[measure.is_correct(*pair) for pair in drawn] for drawn in drawn_of],
+            [[scores.get((problem.text, s.steps)) for problem, s in drawn] for drawn in drawn_of],
         )
         return figures
 
@@ -319,9 +316,8 @@ class Build:
             },
             **{
                 stage: self._timed(stage, self._notes(stage)["notes"])
-                for stage in _PATHS_OF.values()
+                for stage in (*_PATHS_OF.values(), "rollouts")
             },
-            "rollouts": self._timed("rollouts", self._notes("rollouts")["notes"]),
             "base": self._base_info(),
             "prms": {
                 name: self._write_prm(new / "prms" / name, name) for name in self._recipe.prms
@@ -402,10 +398,6 @@ def _labels(numbers: prms.PrmRecipe) -> tuple[str, ...]:
     if numbers.labels == "monte-carlo":
         return ("rollouts",)
     return tuple(_PATHS_OF[name] for name in numbers.policies)
-
-
-def _save_model(model: Qwen2ForCausalLM, folder: pathlib.Path) -> None:
-    model.save_pretrained(folder)
 
 
 def _load_model(folder: pathlib.Path) -> Qwen2ForCausalLM:

@@ -24,7 +24,8 @@ import numpy as np
 
 import search
 from cats_jax import world
-from cats_jax.protocols import Generation, Path, Question, StepGenerator, StepRequest
+from cats_jax.live.proxies import GeneratorProxy
+from cats_jax.protocols import Generation, Question, StepGenerator, StepRequest
 from cats_jax.reporting import statistics
 from cats_jax.reporting.drawing import drawing, save_figure
 from cats_jax.world import simulator, task
@@ -211,7 +212,7 @@ def compare(
     return cells
 
 
-class _Remembering:
+class _Remembering(GeneratorProxy[StepGenerator]):
     """A generator that caches the samples of an inner generator.
 
     A sample follows from path, parameters and seed, which do not depend on the PRM: best-of-N has
@@ -219,20 +220,13 @@ class _Remembering:
     """
 
     def __init__(self, inner: StepGenerator):
-        self._inner = inner
+        super().__init__(inner)
         self._known: dict = {}
-        self.name, self.num_parameters = inner.name, inner.num_parameters
-
-    def check_question(self, question: Question) -> None:
-        self._inner.check_question(question)
-
-    def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
-        self._inner.keep_only(question, paths)
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         known = [self._known.get(request) for request in requests]
         new = [request for request, found in zip(requests, known, strict=True) if found is None]
-        fresh = self._inner.generate(new)
+        fresh = self._model.generate(new)
         self._known.update(zip(new, zip(fresh.samples, fresh.usage, strict=True), strict=True))
         answers = [self._known[request] for request in requests]
         samples, usage = [list(a[0]) for a in answers], [a[1] for a in answers]

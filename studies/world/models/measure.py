@@ -129,9 +129,7 @@ def siblings(paths: Sequence[LabelledPath], num_children: int = 8) -> list[Sibli
     A node is a question with a right prefix; its children are the first `num_children` steps drawn
     after it, as a search would draw them.
     """
-    children: dict[tuple[str, tuple[str, ...]], list[tuple[str, int]]] = collections.defaultdict(
-        list
-    )
+    children = collections.defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, int]]](list)
     for path in paths:
         for index, (step, label) in enumerate(zip(path.steps, path.exact, strict=True)):
             drawn = children[path.question, path.steps[:index]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+from typing import Any
 
 import tyro
 
@@ -52,23 +53,20 @@ def study(
         if new:
             path = rows / f"{folder.name}.json"
             kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-            merged = json.dumps(ablations.merge(kept, new), indent=0)
-            path.write_text(merged + "\n", encoding="utf-8")
+            _write(path, ablations.merge(kept, new), 0)
         else:
-            path = keep_run(folder, rows)
-        print(f"wrote {path}")
+            print(f"wrote {keep_run(folder, rows)}")
     if measure is not None:
-        measured = json.dumps(measure_prms(measure, banks), indent=1)
-        path = rows / f"bank-{measure}.json"
-        path.write_text(measured + "\n", encoding="utf-8")
-        print(f"wrote {path}")
+        _write(rows / f"bank-{measure}.json", measure_prms(measure, banks), 1)
     if ranking is not None:
-        walked = json.dumps(measure_ranking(ranking, banks), indent=1)
-        path = rows / f"ranking-{ranking}.json"
-        path.write_text(walked + "\n", encoding="utf-8")
-        print(f"wrote {path}")
+        _write(rows / f"ranking-{ranking}.json", measure_ranking(ranking, banks), 1)
     for path in make(results):
         print(f"wrote {path}")
+
+
+def _write(path: pathlib.Path, content: Any, indent: int) -> None:
+    path.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -72,14 +72,9 @@ class Worlds:
     def cells(self) -> list[str]:
         """The line of the table."""
         low, high = self.interval()
-        return [
-            self.kind,
-            self.setting,
-            f"{self.certified}",
-            f"{self.wrong} ({share(low)} to {share(high)})",
-            f"{self.wrong_alone}",
-            self.saved,
-        ]
+        wrong = f"{self.wrong} ({share(low)} to {share(high)})"
+        counts = (f"{self.certified}", wrong, f"{self.wrong_alone}")
+        return [self.kind, self.setting, *counts, self.saved]
 
 
 def resample(population: int, worlds: int, seed: int, size: int = _SIZE) -> np.ndarray:
@@ -100,21 +95,11 @@ def target_worlds(
         times: `resample`.
         delta: probability at most that a certificate is false.
     """
-    false = right.mean(axis=1) <= target
     counts = times @ right.T.astype(np.int64)
     size = int(times[0].sum())
-    tests = [theory.certify(row, size, target=target, delta=delta) for row in counts]
-    picks = [test.index for test in tests if test.index is not None]
-    cost = tokens.mean(axis=1)[picks].mean() if picks else np.nan
-    return Worlds(
-        "accuracy above a target",
-        share(target),
-        len(tests),
-        len(picks),
-        sum(bool((test.certified & false).any()) for test in tests),
-        sum(bool(((test.p_values <= delta) & false).any()) for test in tests),
-        f"{cost:.0f} tokens" if picks else "",
-    )
+    p_values = [theory.certify(row, size, target=target, delta=delta).p_values for row in counts]
+    false = right.mean(axis=1) <= target
+    return _tested("accuracy above a target", share(target), p_values, false, tokens, delta)
 
 
 def loss_worlds(
@@ -137,17 +122,28 @@ def loss_worlds(
     p_values = [
         np.asarray(theory.selective_p(row, size, limit)) for row in times @ harm.T.astype(np.int64)
     ]
+    return _tested("loss against best-of-64", share(limit), p_values, false, tokens, delta)
+
+
+def _tested(
+    kind: str,
+    setting: str,
+    p_values: Sequence[np.ndarray],
+    false: np.ndarray,
+    tokens: np.ndarray,
+    delta: float,
+) -> Worlds:
+    """The first configuration that is certified by its p value, f64[G] in each world."""
     certified = [theory.reject(p, delta=delta) for p in p_values]
     picks = [int(np.argmax(flags)) for flags in certified if flags.any()]
-    cost = tokens.mean(axis=1)[picks].mean() if picks else np.nan
     return Worlds(
-        "loss against best-of-64",
-        share(limit),
+        kind,
+        setting,
         len(p_values),
         len(picks),
         sum(bool((flags & false).any()) for flags in certified),
         sum(bool(((p <= delta) & false).any()) for p in p_values),
-        f"{cost:.0f} tokens" if picks else "",
+        f"{tokens.mean(axis=1)[picks].mean():.0f} tokens" if picks else "",
     )
 
 

@@ -13,7 +13,7 @@ from cats_jax.reporting.appearance import Appearance, appearances
 from cats_jax.reporting.drawing import frame, label_log_axis, make_panels
 from cats_jax.reporting.groups import Group
 
-from .groups import PRMS
+from .groups import PRMS, accuracy_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,12 +44,7 @@ def draw_frontier(groups: Sequence[Group], title: str) -> Figure:
         for place, label in enumerate(POLICIES):
             line = [group for group in mine if group.strategy == label]
             if line:
-                found = [group.accuracy() for group in line]
-                points = [
-                    (group.mean("tokens"), each.value, each.low, each.high)
-                    for group, each in zip(line, found, strict=True)
-                ]
-                draw_series(axes, points, looks[label], place)
+                draw_series(axes, accuracy_points(line), looks[label], place)
         axes.set_xscale("log")
         label_log_axis(axes.xaxis)
         axes.set_title(f"PRM {prm}")

@@ -12,7 +12,7 @@ from cats_jax.reporting.groups import Group
 from cats_jax.reporting.statistics import Paired
 
 from .groups import cell, find
-from .labels import shown
+from .labels import CONTROLLERS, shown
 from .markdown import Table, at_cost, difference
 from .rows import load_groups, load_scores
 
@@ -20,37 +20,15 @@ TOKEN_BUDGETS = tuple(10 ** (2 + step / 4) for step in range(9))
 """Nine budgets in tokens, evenly spaced in their logarithm from 100 to 10 000."""
 
 _SHIPPED = "cats"
-_CLONES = ("clone0", "clone1", "clone2")
-_CONTROLLERS = (
-    _SHIPPED,
-    *_CLONES,
-    *("asking0", "asking1", "asking2"),
-    *("trained0", "trained1"),
-    *("loop2", "loop3"),
-    *("fifty2", "moved2"),
-)
-"""The controllers by their labels, see `labels`; a configuration's label may add - and a price."""
-
-_MEANS_ONLY = (*_CLONES, "trained0", "loop2", "loop3")
+_MEANS_ONLY = ("clone0", "clone1", "clone2", "trained0", "loop2", "loop3")
 """Controllers that are in the tables of means, not in those of every budget."""
 
 _SHIPPED_BUDGETS = (180, 200, 220, 240, 260, 320, 400, 700, 1600)
 """Budgets in tokens at which other controllers are compared with the shipped one."""
 
-_TOKENS_RUNS = (
-    "rivals",
-    "rules",
-    "asking-rules",
-    "tokens",
-    "asking",
-    "fifty",
-    "moved",
-    "trained",
-)
-"""Kinds of the runs of the comparison in which prices are those of tokens."""
-
 _COMPARISONS = {
-    "tokens": _TOKENS_RUNS,
+    # Prices are those of tokens.
+    "tokens": ("rivals", "rules", "asking-rules", "tokens", "asking", "fifty", "moved", "trained"),
     "unseen": ("unseen", "unseen-trained"),
     "large": ("large", "large-pilot", "large-shipped", "large-trained", "large-loop"),
 }
@@ -58,9 +36,10 @@ _COMPARISONS = {
 
 
 def frontier_tables(rows: pathlib.Path, policy: str) -> Iterator[Table]:
-    """For each comparison and cost, tables of every budget and of the means; if rows are kept.
+    """For each comparison, tables of every budget in tokens, and of the means for each cost.
 
-    One more table per comparison has every configuration on the test questions.
+    One more table per comparison has every configuration on the test questions. A comparison
+    without kept rows has no tables.
     """
     for name, kinds in _COMPARISONS.items():
         validation, test = (
@@ -76,19 +55,21 @@ def _compare(name: str, validation: Configurations, test: Configurations) -> Ite
     cheapest = {
         cost: min(group.mean(cost) for group in validation.groups) for cost in ("tokens", "flops")
     }
+    families = _families(validation)
     for cost in ("tokens", "flops"):
         # In FLOPs, budgets are as far above the cheapest configuration as in tokens.
         budgets = [budget * cheapest[cost] / cheapest["tokens"] for budget in TOKEN_BUDGETS]
         compared = {
-            rivals: _compared(among(validation), among(test), budgets, cost)
+            rivals: compare_controllers(among(validation), among(test), families, budgets, cost)
             for rivals, among in _RIVALS.items()
         }
-        shown = {key: found for key, found in compared["all"].items() if key[0] not in _MEANS_ONLY}
-        yield _by_budget(f"{name}-{cost}", shown, cost)
+        if cost == "tokens":
+            met = {key: of for key, of in compared["all"].items() if key[0] not in _MEANS_ONLY}
+            yield _by_budget(f"{name}-tokens", met)
         yield _leads(f"{name}-{cost}-leads", compared)
     against = _against_shipped(validation, test)
     if against:
-        yield _by_budget(f"{name}-shipped", against, "tokens")
+        yield _by_budget(f"{name}-shipped", against)
     yield _searched_table(f"{name}-searched", test.groups)
 
 
@@ -102,23 +83,12 @@ def _searched_table(name: str, groups: Sequence[Group]) -> Table:
     return Table(name, ["strategy", "N", *prms], lines)
 
 
-def _without_difficulty(part: Configurations) -> Configurations:
-    # Without scores of the pilot there is no choice by predicted difficulty.
-    return part._replace(score_of=lambda row: None)
-
-
 _RIVALS: dict[str, Callable[[Configurations], Configurations]] = {
     "all": lambda part: part,
-    "without the choice by difficulty": _without_difficulty,
+    # Without scores of the pilot there is no choice by predicted difficulty.
+    "without the choice by difficulty": lambda part: part._replace(score_of=lambda row: None),
 }
 """Sets of rivals by name."""
-
-
-def _compared(
-    validation: Configurations, test: Configurations, budgets: Sequence[float], cost: str
-) -> dict[tuple[str, str], FrontierComparison]:
-    """Each controller against its rivals with each PRM."""
-    return compare_controllers(validation, test, _families(validation), budgets, cost)
 
 
 def _against_shipped(
@@ -135,16 +105,16 @@ def _against_shipped(
     def trained(part: Configurations) -> Configurations:
         return part._replace(groups=[group for group in part.groups if group.strategy in known])
 
-    budgets, cost = _SHIPPED_BUDGETS, "tokens"
-    return compare_controllers(trained(validation), trained(test), others, budgets, cost)
+    parts = (trained(validation), trained(test))
+    return compare_controllers(*parts, others, _SHIPPED_BUDGETS, "tokens")
 
 
 def _families(part: Configurations) -> dict[str, frozenset[str]]:
-    """The labels of each controller's configurations."""
+    """The labels of each controller's configurations, which may add - and a price."""
     labels = {group.strategy for group in part.groups}
     return {
         controller: frozenset(name for name in labels if name.partition("-")[0] == controller)
-        for controller in _CONTROLLERS
+        for controller in (_SHIPPED, *CONTROLLERS)
     }
 
 
@@ -156,16 +126,14 @@ def _searched(rows: pathlib.Path, policy: str, parts: Sequence[str]) -> Configur
     return Configurations(found, lambda row: scores.get(row.key), f"{policy}-{parts[0]}")
 
 
-def _by_budget(
-    name: str, compared: Mapping[tuple[str, str], FrontierComparison], cost: str
-) -> Table:
+def _by_budget(name: str, compared: Mapping[tuple[str, str], FrontierComparison]) -> Table:
     lines = [
         [
             prm,
             shown(controller),
-            _amount(meeting.budget, cost),
-            _cell(meeting.own, cost),
-            _cell(meeting.rival, cost),
+            f"{meeting.budget:.0f}",
+            _cell(meeting.own),
+            _cell(meeting.rival),
             "" if meeting.rival is None else meeting.rival.name,
             _lead(meeting.lead),
             "" if meeting.lead is None else meeting.lead.verdict,
@@ -173,8 +141,7 @@ def _by_budget(
         for (controller, prm), comparison in compared.items()
         for meeting in comparison.meetings
     ]
-    unit = "tokens" if cost == "tokens" else "MFLOP"
-    header = ["PRM", "controller", f"budget, {unit}", f"accuracy ({unit})", f"rivals' ({unit})"]
+    header = ["PRM", "controller", "budget, tokens", "accuracy (tokens)", "rivals' (tokens)"]
     return Table(name, [*header, "rivals' choice", "lead, 95 % interval", "result"], lines)
 
 
@@ -188,30 +155,15 @@ def _leads(
             verdicts = [lead.verdict for lead in leads]
             counts = "/".join(str(verdicts.count(verdict)) for verdict in ("wins", "ties", "loses"))
             lowest = f"{min(lead.difference.low for lead in leads):+.3f}" if leads else ""
-            lines.append(
-                [prm, rivals, shown(controller), _lead(comparison.mean_lead), counts, lowest]
-            )
-    header = [
-        "PRM",
-        "rivals",
-        "controller",
-        "mean lead, 95 % interval",
-        "wins/ties/losses",
-        "lowest bound",
-    ]
-    return Table(name, header, lines)
+            mean = _lead(comparison.mean_lead)
+            lines.append([prm, rivals, shown(controller), mean, counts, lowest])
+    header = ["PRM", "rivals", "controller", "mean lead, 95 % interval", "wins/ties/losses"]
+    return Table(name, [*header, "lowest bound"], lines)
 
 
 def _lead(lead: Paired | None) -> str:
     return "" if lead is None else difference(lead.difference)
 
 
-def _cell(mixture: Mixture | None, cost: str) -> str:
-    if mixture is None:
-        return ""
-    scale = 1.0 if cost == "tokens" else 1e-6
-    return at_cost(mixture.mean("correct"), scale * mixture.mean(cost))
-
-
-def _amount(value: float, cost: str) -> str:
-    return f"{value if cost == 'tokens' else value * 1e-6:.0f}"
+def _cell(mixture: Mixture | None) -> str:
+    return "" if mixture is None else at_cost(mixture.mean("correct"), mixture.mean("tokens"))

@@ -39,6 +39,15 @@ def of_seeds(groups: Sequence[Group], label: str, size: int, prm: str | None = N
     ]
 
 
+def accuracy_points(groups: Sequence[Group]) -> list[tuple[float, float, float, float]]:
+    """For a figure: tokens per question, and accuracy with the ends of its interval."""
+    found = [group.accuracy() for group in groups]
+    return [
+        (group.mean("tokens"), each.value, each.low, each.high)
+        for group, each in zip(groups, found, strict=True)
+    ]
+
+
 def cell(group: Group | None) -> str:
     """A cell with accuracy and tokens per question; "" without a group."""
     return "" if group is None else at_cost(group.accuracy().value, group.mean("tokens"))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cats_jax.reporting.drawing import WIDTH, frame, make_panels
 
@@ -17,8 +16,7 @@ _ROW = 0.27
 """Height of a row, in inches."""
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """A value with its interval: `low <= value <= high`; without one all three are equal."""
 
     row: str

@@ -13,7 +13,7 @@ from cats_jax.reporting.frontier.mixtures import at_budget, frontier_of
 from cats_jax.reporting.groups import Group, compare
 from cats_jax.reporting.statistics import paired
 
-from .groups import cell, find
+from .groups import accuracy_points, cell, find
 from .markdown import Table, difference
 
 if TYPE_CHECKING:
@@ -119,17 +119,10 @@ def draw_methods(groups: Sequence[Group], prm: str, title: str) -> Figure:
             for label, look in appearances(shown).items()
         }
         for place, strategy in enumerate(shown):
-            line = sorted(
-                (group for group in mine if group.strategy == strategy),
-                key=lambda group: group.num_candidates,
-            )
-            found = [group.accuracy() for group in line]
-            points = [
-                (group.mean("tokens"), each.value, each.low, each.high)
-                for group, each in zip(line, found, strict=True)
-            ]
-            if points:
-                draw_series(axes, points, looks[strategy], place)
+            line = [group for group in mine if group.strategy == strategy]
+            line.sort(key=lambda group: group.num_candidates)
+            if line:
+                draw_series(axes, accuracy_points(line), looks[strategy], place)
         axes.set_xscale("log")
         label_log_axis(axes.xaxis)
         axes.set_title(family)

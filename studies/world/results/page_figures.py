@@ -6,9 +6,11 @@ table. Without page or table there is no figure.
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cats_jax.reporting.accuracy_figures import TOKENS
@@ -88,17 +90,22 @@ def _table(results: pathlib.Path, name: str) -> Table:
     return read_table((results / "tables" / f"{name}.md").read_text(encoding="utf-8"))
 
 
+Panels = defaultdict[str, defaultdict[str, list[Value]]]
+"""Values by title of the panel and name of the series."""
+
+
+def _panels() -> Panels:
+    return defaultdict(lambda: defaultdict(list))
+
+
 def _differences(results: pathlib.Path) -> Figure:
     """CATS against the best fixed strategy of at most 1.25 times its tokens."""
-    panels: dict[str, dict[str, list[Value]]] = {}
+    panels = _panels()
     for policy in _POLICIES:
-        panel = panels.setdefault(f"policy {policy}", {})
         for line in _table(results, f"equal-tokens-{policy}").as_mappings():
             if line["strategy"] == "cats":
-                value, low, high = numbers(line["difference, 95 % interval"])
-                panel.setdefault(f"N = {line['N']}", []).append(
-                    Value(f"PRM {line['PRM']}", value, low, high)
-                )
+                value = Value(f"PRM {line['PRM']}", *numbers(line["difference, 95 % interval"]))
+                panels[f"policy {policy}"][f"N = {line['N']}"].append(value)
     return draw_intervals(
         panels,
         title="CATS against the best fixed strategy of at most "
@@ -111,13 +118,11 @@ def _differences(results: pathlib.Path) -> Figure:
 
 def _chosen(results: pathlib.Path) -> Figure:
     """CATS against the rival that validation questions chose."""
-    panels: dict[str, dict[str, list[Value]]] = {}
-    for policy in _POLICIES:
-        for size in (4, 16, 64):
-            for line in _table(results, f"chosen-{policy}-{size}").as_mappings():
-                value, low, high = numbers(line["CATS' value more"])
-                series = panels.setdefault(f"policy {policy}", {}).setdefault(f"N = {size}", [])
-                series.append(Value(f"PRM {line['PRM']}", value, low, high))
+    panels = _panels()
+    for policy, size in itertools.product(_POLICIES, (4, 16, 64)):
+        for line in _table(results, f"chosen-{policy}-{size}").as_mappings():
+            value = Value(f"PRM {line['PRM']}", *numbers(line["CATS' value more"]))
+            panels[f"policy {policy}"][f"N = {size}"].append(value)
     return draw_intervals(
         panels,
         title="CATS against the rival that is best on validation questions",
@@ -129,12 +134,12 @@ def _chosen(results: pathlib.Path) -> Figure:
 
 def _leads(results: pathlib.Path) -> Figure:
     """CATS against the frontier of its rivals, budget by budget."""
-    panels: dict[str, dict[str, list[Value]]] = {}
+    panels = _panels()
     for line in _table(results, "large-weak-tokens").as_mappings():
         if line["controller"] in _DRAWN and line["lead, 95 % interval"]:
-            value, low, high = numbers(line["lead, 95 % interval"])
-            series = panels.setdefault(f"PRM {line['PRM']}", {}).setdefault(line["controller"], [])
-            series.append(Value(f"{line['budget, tokens']} tokens", value, low, high))
+            row = f"{line['budget, tokens']} tokens"
+            value = Value(row, *numbers(line["lead, 95 % interval"]))
+            panels[f"PRM {line['PRM']}"][line["controller"]].append(value)
     return draw_intervals(
         panels,
         title="CATS against the frontier of its rivals at equal cost",
@@ -185,22 +190,21 @@ def _at_prices(results: pathlib.Path) -> Figure:
 
 def _ablations(results: pathlib.Path) -> Figure:
     """Accuracy minus price of trainings that differ in one setting."""
-    series: dict[str, list[Value]] = {}
-    for name, table, first in (
-        ("one change to our configuration", "ablations-ours", "cats"),
-        ("one addition to the paper's method, in our reading", "ablations-additions", "none"),
-    ):
-        found = []
+    panels = _panels()
+    for name, table, first, before in (
+        ("one change to our configuration", "ablations-ours", "cats", ""),
+        ("one addition to the paper's method, in our reading", "ablations-additions", "none",
+         "the paper's method, "),
+    ):  # fmt: skip
         for line in _table(results, table).as_mappings():
             value, half = numbers(line["accuracy minus price"])
-            row = "no change" if line["row"] == first else line["row"]
-            row = row if first == "cats" else f"the paper's method, {row}"
+            row = before + ("no change" if line["row"] == first else line["row"])
             if not line["collapsed"].startswith("0/"):
                 row += f" ({line['collapsed']} collapsed)"
-            found.append(Value(row, value, value - half, value + half))
-        series[name] = sorted(found, key=lambda each: -each.value)
+            panels[""][name].append(Value(row, value, value - half, value + half))
+        panels[""][name].sort(key=lambda each: -each.value)
     return draw_intervals(
-        {"": series},
+        panels,
         title="What one change brings: value of the trained controllers",
         note="policy weak, test bank; bars: 95 % interval over training seeds; collapsed: seeds "
         "that take one action",
@@ -212,29 +216,20 @@ def _sparsity(results: pathlib.Path) -> Figure:
     """Pair error against sparsity, which does not predict it."""
     figure, panels = make_panels(2, height=3.6)
     styles = {"weak": ("o", "#c1272d"), "strong": ("s", "#1f5fa8")}
-    series: list[list[DrawnSeries]] = [[], []]
-    for policy, (marker, color) in styles.items():
-        lines = _table(results, f"sparsity-{policy}").as_mappings()
-        error = [float(line["pair error"]) for line in lines]
-        for axes, drawn, column in zip(
-            panels, series, ("total sparsity", "last-layer sparsity"), strict=True
-        ):
-            share = [float(line[column]) for line in lines]
-            axes.plot(
-                share,
-                error,
-                marker=marker,
-                color=color,
-                linestyle="none",
-                label=f"steps of policy {policy}",
-            )
-            axes.set_title(column.replace("total sparsity", "sparsity of the whole model"))
-            axes.set_xscale("log")
-            axes.margins(x=0.2, y=0.12)
-            points = [(x, y, y, y) for x, y in zip(share, error, strict=True)]
+    series: list[list[DrawnSeries]] = []
+    for axes, column in zip(panels, ("total sparsity", "last-layer sparsity"), strict=True):
+        series.append([])
+        for policy, (marker, color) in styles.items():
+            lines = _table(results, f"sparsity-{policy}").as_mappings()
+            points = [(float(line[column]), float(line["pair error"])) for line in lines]
+            style = {"marker": marker, "color": color, "linestyle": "none"}
+            axes.plot(*zip(*points, strict=True), **style, label=f"steps of policy {policy}")
             names = [line["PRM"] for line in lines]
-            drawn.append(DrawnSeries(points, names, color, connected=False))
-    for axes in panels:
+            drawn = [(x, y, y, y) for x, y in points]
+            series[-1].append(DrawnSeries(drawn, names, color, connected=False))
+        axes.set_title(column.replace("total sparsity", "sparsity of the whole model"))
+        axes.set_xscale("log")
+        axes.margins(x=0.2, y=0.12)
         axes.xaxis.set_major_formatter("{x:g}")
     frame(
         figure,
@@ -255,20 +250,13 @@ def _bank(results: pathlib.Path) -> Figure:
     table = read_table((results / "bank.md").read_text(encoding="utf-8"), "replay")
     figure, (axes,) = make_panels(1, height=4.2)
     axes.plot((0.1, 0.8), (0.1, 0.8), color="#999999", linewidth=1.0)
-    lines = table.as_mappings()
-    titles = {"constant +1, keep 1": "constant action: +1, keep 1"}
-    titles["constant +4, keep 2"] = "constant action: +4, keep 2"
-    looks = appearances(titles.get(line["strategy"], line["strategy"]) for line in lines)
-    for label, look in looks.items():
-        mine = [line for line in lines if titles.get(line["strategy"], line["strategy"]) == label]
-        axes.plot(
-            [float(line["live"]) for line in mine],
-            [float(line["replay"]) for line in mine],
-            marker=look.marker,
-            color=look.color,
-            linestyle="none",
-            label=look.title,
-        )
+    points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for line in table.as_mappings():
+        label = line["strategy"].replace("constant +", "constant action: +")
+        points[label].append((float(line["live"]), float(line["replay"])))
+    for label, look in appearances(points).items():
+        style = {"marker": look.marker, "color": look.color, "linestyle": "none"}
+        axes.plot(*zip(*points[label], strict=True), **style, label=look.title)
     axes.set_aspect("equal")
     frame(
         figure,
@@ -284,15 +272,14 @@ def _bank(results: pathlib.Path) -> Figure:
 def _grading(results: pathlib.Path) -> Figure:
     """Pairs on which each grader agrees with the label."""
     table = read_table((results / "grading.md").read_text(encoding="utf-8"), "math-verify agrees")
-    panels: dict[str, dict[str, list[Value]]] = {}
+    panels = _panels()
     for line in table.as_mappings():
         same = line["label"] == "the same"
         title = "pairs of equal answers" if same else "pairs of different answers"
-        panel = panels.setdefault(title, {})
         for name in ("cats-jax", "math-verify"):
             _, share = numbers(line[f"{name} agrees"])
             row = f"{line['data']} ({line['pairs']})"
-            panel.setdefault(name, []).append(Value(row, share, share, share))
+            panels[title][name].append(Value(row, share, share, share))
     return draw_intervals(
         panels,
         title="Agreement of two graders with the labels of pairs of answers",
@@ -305,18 +292,17 @@ def _speed(results: pathlib.Path) -> Figure:
     """Throughput of searches on serving engines as a share of the bare engine's."""
     text = (results / "speed.md").read_text(encoding="utf-8")
     table = read_table(text, "share of bare by the clock")
-    found: dict[str, list[Value]] = {}
+    panels = _panels()
     for line in table.as_mappings():
         row = line[""]
         for short, long in _SPEED_ROWS.items():
             row = row.replace(short, long)
-        value, low, high = numbers(line["share of bare by the clock"])
-        found.setdefault("measured", []).append(Value(row, value, low, high))
-        target = numbers(line["target"])
-        if target:
-            found.setdefault("target", []).append(Value(row, target[0], target[0], target[0]))
+        value = Value(row, *numbers(line["share of bare by the clock"]))
+        panels[""]["measured"].append(value)
+        for target in numbers(line["target"])[:1]:
+            panels[""]["target"].append(Value(row, target, target, target))
     return draw_intervals(
-        {"": found},
+        panels,
         title="Throughput of whole searches on serving engines",
         note="vLLM on a CPU, embedded models; bars: range over rounds",
         x_title="generated tokens per second, as a share of the bare engine's",
@@ -337,14 +323,8 @@ def _world(results: pathlib.Path) -> Figure:
             if key.removeprefix("pass@").isdigit()
         }
         for axes in panels if name == "weak" else panels[:1]:
-            axes.plot(
-                list(shares),
-                list(shares.values()),
-                color="#000000",
-                linestyle=style,
-                marker="*",
-                label=f"pass@N of policy {name}",
-            )
+            look = Appearance("", "#000000", "*", style)
+            _draw_line(axes, shares, look, f"pass@N of policy {name}")
     looks = appearances(PRMS)
     for prm in PRMS:
         best = {int(size): share for size, share in world["prms"][prm]["best_of_n"]["min"].items()}
@@ -382,7 +362,7 @@ def _prm_calibration(results: pathlib.Path) -> Figure:
     groups = json.loads(path.read_text(encoding="utf-8"))["groups"]
     return draw_calibration(
         {
-            group["group"]: {prm["prm"]: list(_bins(prm["curve"])) for prm in group["prms"]}
+            group["group"]: {prm["prm"]: list(map(_bin, prm["curve"])) for prm in group["prms"]}
             for group in groups
         }
     )
@@ -394,6 +374,5 @@ def _simulator(results: pathlib.Path) -> Figure:
     return draw_simulator(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _bins(curve: Sequence[Mapping[str, Any]]) -> Iterator[Reliability]:
-    for each in curve:
-        yield Reliability(**{**each, "share_right": Estimate(**each["share_right"])})
+def _bin(kept: Mapping[str, Any]) -> Reliability:
+    return Reliability(**{**kept, "share_right": Estimate(**kept["share_right"])})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from cats_jax.reporting.drawing import drawing, save_figure
 from cats_jax.reporting.groups import Group
@@ -30,8 +31,10 @@ _LIVE = (*_BASELINES, "cats", "cats-256", "seeds", "from-weak", "paper", "calibr
 def make(results: pathlib.Path) -> list[pathlib.Path]:
     """Make every table and figure that the kept rows allow; those of earlier calls are replaced.
 
-    `results` has `rows`, and gets `tables` and `figures`. Returns the files that were written.
+    `results` has pages and `rows`, and gets `tables` and `figures`. A table that no page includes,
+    here or in a folder beside this one, is left out. Returns the files that were written.
     """
+    pages = "".join(page.read_text(encoding="utf-8") for page in results.parent.glob("*/*.md"))
     rows, figures = results / "rows", results / "figures"
     for folder in (results / "tables", figures):
         folder.mkdir(exist_ok=True)
@@ -43,8 +46,7 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
         tables += frontier_tables(rows, policy)
         ranking = rows / f"ranking-{policy}.json"
         if ranking.is_file():
-            walked = json.loads(ranking.read_text(encoding="utf-8"))
-            tables.append(ranking_table(f"ranking-{policy}", walked))
+            tables.append(ranking_table(f"ranking-{policy}", _read(ranking)))
         live = load_groups(rows, policy, _LIVE)
         if live:
             tables += _live_tables(rows, policy, live)
@@ -66,7 +68,7 @@ def make(results: pathlib.Path) -> list[pathlib.Path]:
                 figure = draw_methods(methods, prm, title)
                 written.append(save_figure(figure, figures / f"methods-weak-{prm}.png"))
     for table in (*tables, *compared.values(), verdict_table("verdicts", compared)):
-        if table.lines:
+        if table.lines and f"tables/{table.name}.md" in pages:
             path = results / "tables" / f"{table.name}.md"
             path.write_text(table.markdown(), encoding="utf-8")
             written.append(path)
@@ -81,7 +83,7 @@ def _live_tables(rows: pathlib.Path, policy: str, groups: Sequence[Group]) -> It
     yield same_size_table(f"same-n-{policy}", groups, "cats")
     bank = rows / f"bank-{policy}.json"
     if bank.is_file():
-        measured = json.loads(bank.read_text(encoding="utf-8"))
+        measured = _read(bank)
         yield from sparsity_tables(f"sparsity-{policy}", groups, measured)
         yield ceiling_table(f"oracle-{policy}", groups, measured)
 
@@ -104,4 +106,8 @@ def _tables_of_one_part(rows: pathlib.Path) -> Iterator[Table]:
     ablations = load_groups(rows, "weak", ["paper", "ablations"])
     yield from accuracy_tables("live-ablations", ablations)
     for path in sorted(rows.glob("ablations*.json")):
-        yield from ablation_tables(path.stem, json.loads(path.read_text(encoding="utf-8")))
+        yield from ablation_tables(path.stem, _read(path))
+
+
+def _read(path: pathlib.Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
