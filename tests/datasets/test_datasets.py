@@ -105,30 +105,6 @@ def test_what_else_is_known_of_a_question(tmp_path):
     assert "solution" not in questions.meta["olympiadbench/6"]
 
 
-@pytest.mark.parametrize("name", _ON_HUB)
-def test_published_sets_from_the_hub(monkeypatch, name):
-    asked = []
-
-    def load_dataset(path, config=None, *, split):
-        asked.append((path, config, split))
-        return hub.Dataset.from_list(_ROWS[name][-1:])
-
-    monkeypatch.setattr(hub, "load_dataset", load_dataset)
-    published = PUBLISHED[name]
-    if len(published.configs) > 1:
-        # Rows without ids are numbered through all configurations.
-        questions = load_questions([QuestionSpec(dataset=name, split="train")])
-        assert [q.id for q in questions.questions] == [f"math/{i}" for i in range(7)]
-        assert {split for *_, split in asked} == {"train"}
-    else:
-        questions = load_questions([QuestionSpec(dataset=name)])
-        assert len(questions.questions) == 1
-        split = next(iter(published.splits))
-        assert asked == [(published.path, config, split) for config in published.configs]
-        by_path = load_questions([QuestionSpec(dataset=published.path)])
-        assert by_path.answers == questions.answers
-
-
 # Where the published repositories keep their rows: split -> file, by configuration. A card says so,
 # except where one file lies at the top.
 _REPOSITORIES = {
@@ -190,6 +166,12 @@ def test_published_repositories_through_the_library(tmp_path, monkeypatch, name)
             assert question.text.endswith(end)
         expected = list(_EXPECTED[name].values())[-1]
         assert set(questions.answers.values()) == {expected}
+        if len(ends) > 1:  # rows without ids are numbered through all configurations
+            assert list(questions.answers) == [f"math/{i}" for i in range(7)]
+    # The first split is the default, and the name on the hub is another name of the set.
+    by_path = load_questions([QuestionSpec(dataset=published.path)])
+    default = load_questions([QuestionSpec(dataset=name, split=next(iter(published.splits)))])
+    assert by_path.questions == default.questions
     (tmp_path / "hub" / published.path).rename(tmp_path / "elsewhere")
     monkeypatch.setattr(hub_config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub_config, "HF_DATASETS_CACHE", tmp_path / "empty")

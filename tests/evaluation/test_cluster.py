@@ -107,24 +107,15 @@ def _check_same(run, alone):
 
 
 def test_two_nodes_end_in_the_same_rows(tmp_path, nodes):
+    """Also rows that share paths, whose actor remembers them or not."""
     questions = scripted.question_set(_QUESTIONS)
-    models = scripted.ScriptedModels()
-    alone = _run(tmp_path / "alone", _recipe(), models, questions)
-    run = _run(tmp_path / "ray", _recipe(), models, questions, address="auto")
-    _check_same(run, alone)
-    assert len(run.rows) == 2 * _QUESTIONS
-    assert len({node["NodeID"] for node in nodes.nodes() if node["Alive"]}) == 2
-
-
-def test_whole_paths_on_two_nodes(tmp_path, nodes):
-    """Rows that share paths, whose actor remembers them or not."""
-    questions = scripted.question_set(_QUESTIONS)
-    recipe = _recipe(strategies=["majority", "best_of_n"], num_candidates=[4, 8])
+    recipe = _recipe(strategies=["greedy", "beam", "majority", "best_of_n"], num_candidates=[4, 8])
     models = scripted.ScriptedModels()
     alone = _run(tmp_path / "alone", recipe, models, questions)
     run = _run(tmp_path / "ray", recipe, models, questions, address="auto")
     _check_same(run, alone)
-    assert len(run.rows) == 4 * _QUESTIONS
+    assert len(run.rows) == (1 + 2 + 2 + 2) * _QUESTIONS
+    assert len({node["NodeID"] for node in nodes.nodes() if node["Alive"]}) == 2
 
 
 def test_workers_use_the_prompts_of_the_process_that_started_the_run(tmp_path, nodes):
@@ -275,17 +266,16 @@ def test_more_workers_than_room(nodes):
     assert nodes.is_initialized()
 
 
+def _command(*arguments, env=None):
+    """A command in a process of its own: Ray takes two clusters in one for one another."""
+    command = [sys.executable, "-m", "cats_jax.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
 def test_the_command_on_a_new_local_cluster(tmp_path, recipe_file):
-    """In a process of its own: Ray takes two clusters in one process for one another."""
     output = tmp_path / "run"
-    arguments = ["evaluate", recipe_file, "--output", str(output), "--ray", "local"]
-    done = subprocess.run(
-        [sys.executable, "-m", "cats_jax.cli", *arguments, "--ray-workers", "1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ["--ray", "local", "--ray-workers", 1]
+    done = _command("evaluate", recipe_file, "--output", output, *options)
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert len(read_run(output).rows) == 4
@@ -296,17 +286,11 @@ _OF_THE_DEMO = ("greedy", "majority", "best_of_n", "beam", "cats_constant", "cat
 
 def test_a_demo_with_two_workers_prints_what_one_process_prints(tmp_path):
     """But for seconds. Its cells are open at once, and end in another order."""
-    arguments = ["demo", "--questions", "5", "--num-candidates", "4"]
+    arguments = ["demo", "--questions", 5, "--num-candidates", 4]
     printed, runs = [], []
-    for name, options in (("alone", []), ("ray", ["--ray", "local", "--ray-workers", "2"])):
+    for name, options in (("alone", []), ("ray", ["--ray", "local", "--ray-workers", 2])):
         output = tmp_path / name
-        done = subprocess.run(
-            [sys.executable, "-m", "cats_jax.cli", *arguments, "--output", str(output), *options],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = _command(*arguments, "--output", output, *options)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         for strategy in _OF_THE_DEMO:
@@ -328,14 +312,7 @@ def test_a_demo_with_two_workers_prints_what_one_process_prints(tmp_path):
 
 
 def test_no_cluster_answers(tmp_path, recipe_file):
-    arguments = ["evaluate", recipe_file, "--output", str(tmp_path / "run"), "--ray", "127.0.0.1:1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "cats_jax.cli", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _command("evaluate", recipe_file, "--output", tmp_path / "run", "--ray", "127.0.0.1:1")
     assert done.returncode == 2
     assert "no cluster answers there" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -382,17 +359,10 @@ def guarded_head(tmp_path):
 def test_a_cluster_that_asks_for_a_token(tmp_path, recipe_file, guarded_head):
     address, environment = guarded_head
     output = tmp_path / "run"
-    arguments = ["evaluate", recipe_file, "--output", str(output), "--ray", address]
 
     def run(**more):
-        return subprocess.run(
-            [sys.executable, "-m", "cats_jax.cli", *arguments],
-            cwd=ROOT,
-            env={**environment, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        arguments = ["evaluate", recipe_file, "--output", output, "--ray", address]
+        return _command(*arguments, env={**environment, **more})
 
     refused = run()
     assert refused.returncode == 2

@@ -3,22 +3,20 @@
 import dataclasses
 import json
 import os
-import random
 import shutil
-import signal
 import time
 
-import forked
 import pytest
 import scripted
 import scripted_engine
+from made_runs import contents
 from tiny_models import save_model
 
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepRequest
-from cats_jax.runs.folder import MANIFEST, PATHS, RESULTS, read_run
+from cats_jax.runs.folder import PATHS, RESULTS
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.storage import durable
 
@@ -86,17 +84,6 @@ def _run(folder, recipe, models, questions=None, observers=()):
     return evaluate.evaluate(evaluation, models, folder, observers=observers)[0]
 
 
-def _content(run):
-    """All of a run's rows but seconds and places in the file."""
-    rows = {}
-    for row in run.rows:
-        tree = run.tree(row)
-        ledger = {n: v for n, v in row.ledger.as_dict().items() if not n.endswith("_seconds")}
-        content = dataclasses.asdict(dataclasses.replace(row, tree=None))
-        rows[row.key] = ({**content, "ledger": ledger}, tree.candidates, tree.paths, tree.chosen)
-    return rows
-
-
 def _alone(folder, recipe, models, questions=None):
     """Each cell in a run of its own, with models of its own."""
     rows = {}
@@ -108,7 +95,7 @@ def _alone(folder, recipe, models, questions=None):
             prms=() if cell.prm is None else (cell.prm,),
             seeds=(cell.seed,),
         )
-        rows |= _content(_run(folder / str(index), one, models, questions))
+        rows |= contents(_run(folder / str(index), one, models, questions))
     return rows
 
 
@@ -116,7 +103,7 @@ def _alone(folder, recipe, models, questions=None):
 def test_rows_equal_those_of_runs_of_their_own(tmp_path):
     """On the embedded world, whose samples often have the same history."""
     models = _Counting(ModelFolders())
-    shared = _content(_run(tmp_path / "shared", _recipe(), models))
+    shared = contents(_run(tmp_path / "shared", _recipe(), models))
     assert len(models.samples) == len(set(models.samples))
     assert shared == _alone(tmp_path, _recipe(), ModelFolders())
     assert len(shared) == 3 * (1 + 2 * 2) * 3
@@ -136,7 +123,7 @@ def test_rows_of_a_model_whose_samples_differ_at_once(tmp_path):
         max_depth=3,
     )
     models = _Counting(ModelFolders())
-    shared = _content(_run(tmp_path / "shared", recipe, models))
+    shared = contents(_run(tmp_path / "shared", recipe, models))
     assert shared == _alone(tmp_path, recipe, ModelFolders())
 
 
@@ -158,7 +145,7 @@ def test_a_pool_that_was_cut_short_is_not_shared(tmp_path):
     questions = scripted.question_set(6)
     recipe = _recipe(num_candidates=[4, 16], prms=["good"], max_tokens=150)
     models = scripted.ScriptedModels()
-    shared = _content(_run(tmp_path / "shared", recipe, models, questions))
+    shared = contents(_run(tmp_path / "shared", recipe, models, questions))
     statuses = {(r["num_candidates"], r["status"]) for r, *_ in shared.values()}
     assert (16, "max_tokens") in statuses
     assert (4, "answered") in statuses
@@ -182,7 +169,7 @@ def test_what_one_prm_cannot_read_is_read_by_the_others(tmp_path):
             stored.add(row.question)
     assert any(row.ledger.prm_refused for row in run.rows)
     assert len(models.samples) == sampled
-    assert _content(run) == _alone(tmp_path, recipe, models, questions)
+    assert contents(run) == _alone(tmp_path, recipe, models, questions)
 
 
 @pytest.mark.parametrize("limit", [{"budget": 12}, {"max_seconds": 100.0}])
@@ -190,7 +177,7 @@ def test_runs_with_a_budget_or_a_clock_share_nothing(tmp_path, limit):
     questions = scripted.question_set(6)
     recipe = _recipe(num_candidates=[4, 16], prms=["good"], **limit)
     models = _Counting(scripted.ScriptedModels())
-    shared = _content(_run(tmp_path / "shared", recipe, models, questions))
+    shared = contents(_run(tmp_path / "shared", recipe, models, questions))
     assert len(models.samples) == sum(r["ledger"]["candidates"] for r, *_ in shared.values())
     assert shared == _alone(tmp_path, recipe, scripted.ScriptedModels(), questions)
 
@@ -218,15 +205,6 @@ def alone(tmp_path_factory):
     return _alone(folder, _TWO_PRMS, scripted.ScriptedModels(), scripted.question_set(6))
 
 
-@pytest.mark.parametrize("after", [2, 9, 20])
-def test_a_run_that_goes_on_ends_in_the_same_rows(tmp_path, alone, after):
-    """Wherever it was interrupted."""
-    questions, models = scripted.question_set(6), scripted.ScriptedModels()
-    with pytest.raises(KeyboardInterrupt):
-        _run(tmp_path / "run", _TWO_PRMS, models, questions, observers=[_Interrupt(after)])
-    assert _content(_run(tmp_path / "run", _TWO_PRMS, models, questions)) == alone
-
-
 def _interrupted(folder, after=18):
     """A run of six questions, stopped after some rows.
 
@@ -246,15 +224,16 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("after", [6, 18])
+@pytest.mark.parametrize("after", [2, 6, 9, 18, 20])
 def test_a_resumed_run_samples_and_scores_nothing_again(tmp_path, alone, after):
+    """Its rows are the same, wherever it was interrupted."""
     folder = tmp_path / "run"
     questions = _interrupted(folder, after)
     models = _Counting(scripted.ScriptedModels(delay=0.01))
     run = _run(folder, _TWO_PRMS, models, questions)
-    assert not models.samples
-    assert ("good" in models.scored) == (after == 6)
-    assert _content(run) == alone
+    assert bool(models.samples) == (after < 6)
+    assert ("good" in models.scored) == (after < 18)
+    assert contents(run) == alone
     seconds = {row.key: row.ledger.policy_seconds for row in run.rows}
     for i in range(6):
         first = seconds[f"majority|16|-|0|q{i}"]
@@ -322,7 +301,7 @@ def test_a_damaged_store_is_sampled_again(tmp_path, stopped, alone, damage):
     models = _Counting(scripted.ScriptedModels())
     run = _run(folder, _TWO_PRMS, models, scripted.question_set(6))
     assert models.samples or damage == "zeros"
-    assert _content(run) == alone
+    assert contents(run) == alone
     assert not path.is_file()
 
 
@@ -335,62 +314,6 @@ def test_a_folder_without_rows_has_no_paths_of_another_run(tmp_path, stopped):
     assert len(models.samples) == sum(row.ledger.candidates for row in largest)
 
 
-_KILLS = 6
-_MANY_QUESTIONS = 24
-_CHILD = """
-import scripted
-import scripted_engine
-from cats_jax.evaluation import evaluate
-from cats_jax.specs.recipe import parse_recipe
-def run(folder):
-    recipe = parse_recipe({"name": "sums", "num_candidates": [4, 16], "prms": ["good"],
-        "strategies": ["majority", "best_of_n", "best_of_n_weighted"],
-        "questions": {"world": "test", "count": 24}, "max_depth": 6, "in_flight": 2})
-    models = scripted.ScriptedModels(delay=0.02)
-    evaluation = evaluate.prepare(recipe, models, scripted.question_set(24))
-    evaluate.evaluate(evaluation, models, folder)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)  # eight processes that each compile the search
-def test_killed_at_random_moments_a_run_ends_in_the_same_rows(tmp_path):
-    """Also where it is killed among rows that are answered from the store."""
-    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
-    env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}
-    undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
-    with forked.forks(_CHILD, env) as forks:
-        forks.start(undisturbed)
-        assert forks.ending() == 0
-        whole = _content(read_run(undisturbed))
-        assert len(whole) == 6 * _MANY_QUESTIONS
-
-        rng = random.Random(0)
-        cells = set()
-        for num_rows in sorted(rng.sample(range(4 * _MANY_QUESTIONS), _KILLS)):
-            forks.start(folder)
-            _wait_for_rows(folder / RESULTS, num_rows)
-            time.sleep(rng.random() * 0.05)
-            assert forks.kill() == -signal.SIGKILL
-            if (folder / MANIFEST).exists():
-                rows = _content(read_run(folder))  # an error if one is there twice
-                assert rows.items() <= whole.items()
-                cells.add(len(rows) // _MANY_QUESTIONS)
-        # Rows that are answered from memory come in bursts, so that few kills fall among them.
-        assert len(cells) > 1
-        forks.start(folder)
-        assert forks.ending() == 0
-    assert _content(read_run(folder)) == whole
-
-
-def _wait_for_rows(results, num_rows):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if results.exists() and results.read_bytes().count(b"\n") >= num_rows:
-            break
-        time.sleep(0.002)
-
-
 def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):
     questions = scripted.question_set(6)
     recipe = _recipe(num_candidates=[4, 16], prms=["good"])
@@ -399,8 +322,8 @@ def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):
     failed = [row.key for row in run.rows if row.status == "failed"]
     assert len(failed) == 4
     assert {row.question for row in run.rows if row.status == "failed"} == {"q2"}
-    whole = _content(_run(tmp_path / "whole", recipe, scripted.ScriptedModels(), questions))
-    for key, (row, *_) in _content(run).items():
+    whole = contents(_run(tmp_path / "whole", recipe, scripted.ScriptedModels(), questions))
+    for key, (row, *_) in contents(run).items():
         assert row["answer"] == (None if key in failed else whole[key][0]["answer"])
 
 
@@ -470,7 +393,7 @@ def test_whole_answers_are_shared_and_read_once_by_each_prm(tmp_path):
     models = _Engines()
     recipe = _recipe(num_candidates=[4, 16], trees=True)
     run = _run(tmp_path / "run", recipe, models)
-    assert _content(run) == _alone(tmp_path, recipe, _Engines())
+    assert contents(run) == _alone(tmp_path, recipe, _Engines())
     largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
     sampled = sum(len(request.seeds) for call in models.engine.calls for request in call)
     assert sampled < sum(row.ledger.candidates for row in largest)  # whole answers

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import made_runs
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,6 @@ from cats_jax.models.prm.family import load_format
 from cats_jax.models.prm.format import prm_format
 from cats_jax.models.prompts.policy_format import choose_format
 from cats_jax.models.weights import file_tensors
-from cats_jax.runs.folder import Row
 from cats_jax.specs.recipe import load_recipe
 from cats_jax.storage.yaml_reading import load_yaml
 from studies.real import calibrate_samples, demo, shrink_adapters
@@ -269,24 +269,9 @@ def test_without_questions(tmp_path, monkeypatch):
 
 
 def _row(strategy, *, candidates=9, correct=False, extra=1, tree=True):
-    return Row(
-        key=f"{strategy}{candidates}{correct}{extra}{tree}",
-        question="q",
-        strategy=strategy,
-        num_candidates=8,
-        prm=None,
-        seed=0,
-        meta={},
-        answer=None,
-        gold="1",
-        correct=correct,
-        status="answered",
-        reason="",
-        steps=1,
-        ledger=dataclasses.replace(Ledger(), candidates=candidates),
-        actions=((extra, 1, 1.0, 1.0, 0, 1),),
-        tree=(0, 1) if tree else None,
-    )
+    values = {"question": "q", "correct": correct, "tree": (0, 1) if tree else None}
+    row = made_runs.row(strategy, 8, None, actions=((extra, 1, 1.0, 1.0, 0, 1),), **values)
+    return dataclasses.replace(row, ledger=Ledger(candidates=candidates))
 
 
 def test_the_tree_is_one_of_cats_that_sampled_more():

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import pathlib
+import shutil
 
 import pytest
 from hypothesis import given, settings
@@ -29,66 +30,43 @@ def _rewrite(folder, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def _no_manifest(folder):
-    (folder / MANIFEST).unlink()
-
-
-def _no_json(folder):
-    (folder / MANIFEST).write_bytes(b"\xff{")
-
-
-def _other_schema(folder):
-    _rewrite(folder, schema=99)
-
-
-def _of_something_else(folder):
-    _rewrite(folder, config={"name": "bank", "depth": 3})
-
-
-def _no_rows(folder):
-    (folder / RESULTS).unlink()
-
-
-def _damaged_row(folder):
-    (folder / RESULTS).write_text("{half\n")
-
-
 def _a_file(folder):
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     folder.write_text("")
 
 
-BROKEN = {
-    _no_manifest: "no run folder: it has no manifest.json; name a folder that `cats-jax evaluate`",
-    _no_json: "is no manifest of a run",
-    _other_schema: "has schema 99, this version reads 1",
-    _of_something_else: "is no run folder: its manifest.json is that of something else",
-    _no_rows: "has no rows yet",
-    _damaged_row: "results.jsonl:1: a damaged result row",
-    _a_file: "is a file: name a run folder",
-}
+BROKEN = [
+    (lambda folder: (folder / MANIFEST).unlink(),
+     "no run folder: it has no manifest.json; name a folder that `cats-jax evaluate`"),
+    (lambda folder: (folder / MANIFEST).write_bytes(b"\xff{"), "is no manifest of a run"),
+    (lambda folder: _rewrite(folder, schema=99), "has schema 99, this version reads 1"),
+    (lambda folder: _rewrite(folder, config={"name": "bank", "depth": 3}),
+     "is no run folder: its manifest.json is that of something else"),
+    (lambda folder: (folder / RESULTS).unlink(), "has no rows yet"),
+    (lambda folder: (folder / RESULTS).write_text("{half\n"),
+     "results.jsonl:1: a damaged result row"),
+    (_a_file, "is a file: name a run folder"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", BROKEN, ids=lambda how: how.__name__.strip("_"))
-def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, capsys, how):
+@pytest.mark.parametrize(("how", "said"), BROKEN, ids=[said[:24] for _, said in BROKEN])
+def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, capsys, how, said):
     write_run(tmp_path / "whole", [row()])
     write_run(tmp_path / "broken", [row("beam", 8)])
     how(tmp_path / "broken")
     folders = [str(tmp_path / name) for name in ("whole", "broken")]
     assert cli.run(["report", folders[1]]) == 2
     error = capsys.readouterr().err
-    assert BROKEN[how] in error
+    assert said in error
     assert error.count("\n") == 1
     assert cli.run(["report", *folders]) == 0
     output, error = capsys.readouterr()
     assert f"skipped: {error[len('skipped: ') :]}" == error
-    assert BROKEN[how] in error
+    assert said in error
     assert "run: 1 of 3 questions of sums" in output
     assert cli.run(["report", folders[1], str(tmp_path / "nothing")]) == 2
     error = capsys.readouterr().err
-    assert BROKEN[how] in error
+    assert said in error
     assert "nothing' is no run folder" in error
 
 

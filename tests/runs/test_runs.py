@@ -6,6 +6,7 @@ import json
 import pathlib
 import threading
 
+import made_runs
 import pytest
 
 from cats_jax.errors import BadInputError, RunStoppedError
@@ -50,23 +51,9 @@ def _result(index: int) -> SearchResult:
 
 
 def _row(index: int, result: SearchResult) -> Row:
-    return Row(
-        key=f"beam|4|exact|0|q{index}",
-        question=f"q{index}",
-        strategy="beam",
-        num_candidates=4,
-        prm="exact",
-        seed=0,
-        meta={"level": 2},
-        answer="1",
-        gold="2",
-        correct=False,
-        status="answered",
-        reason="",
-        steps=2,
-        ledger=result.ledger,
-        actions=((2, 1, 1.0, 0.9, 0, 1),),
-    )
+    values = {"question": f"q{index}", "meta": {"level": 2}, "gold": "2", "correct": False}
+    made = made_runs.row("beam", 4, "exact", actions=((2, 1, 1.0, 0.9, 0, 1),), **values)
+    return dataclasses.replace(made, ledger=result.ledger)
 
 
 def _write(folder, indices, **changes):

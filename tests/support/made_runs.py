@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -69,3 +70,17 @@ def write_run(folder: pathlib.Path, rows: Iterable[Row], **changes: Any) -> RunF
         for one in rows:
             writer.add(one, None)
     return read_run(folder)
+
+
+def contents(run: RunFolder) -> dict[str, tuple[Any, ...]]:
+    """By key, each row with its tree: all that is the same in two runs of one recipe.
+
+    Seconds and places in the file are left out.
+    """
+    found = {}
+    for one in run.rows:
+        tree = run.tree(one)
+        ledger = {n: v for n, v in one.ledger.as_dict().items() if not n.endswith("_seconds")}
+        content = {**dataclasses.asdict(dataclasses.replace(one, tree=None)), "ledger": ledger}
+        found[one.key] = content, tree.candidates, tree.decisions, tree.paths, tree.chosen
+    return found
