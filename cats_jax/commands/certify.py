@@ -12,6 +12,9 @@ import tyro
 from ..errors import BadInputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..reporting.sheets import Sheet
     from ..runs.folder import RunFolder
 
 
@@ -57,9 +60,6 @@ def certify(
     """
     import json
 
-    from ..reporting import certified_configurations as configurations
-    from ..reporting import selective_answers as answers
-    from ..reporting import stopping_thresholds as thresholds
     from ..reporting.drawing import FORMATS, drawing, save_figure
     from ..reporting.printing import show_sheet
     from ..reporting.selection import Selection, select_runs
@@ -69,22 +69,7 @@ def certify(
     from ..storage.durable import whole_text
     from .terminal import make_console
 
-    make: Callable[[RunFolder], Any]
-    if stopping:
-        if max_loss is None or selective or (target, against) != (None, None) or order != "holm":
-            raise BadInputError("--stopping: takes --max-loss E, without other claims and --order")
-        make = partial(thresholds.certify_stopping, max_loss=max_loss, delta=delta)
-        sheet_of, draw = thresholds.stopping_sheet, thresholds.draw_stopping
-    elif selective:
-        configurations.Claim(target, max_loss, against)
-        if target is None or order != "holm":
-            raise BadInputError("--selective: takes --target A, without --max-loss and --order")
-        make = partial(answers.certify_selective, target=target, delta=delta)
-        sheet_of, draw = answers.selective_sheet, answers.draw_selective
-    else:
-        claim = configurations.Claim(target, max_loss, against)
-        make = partial(configurations.certify_run, claim=claim, delta=delta, order=order)
-        sheet_of, draw = configurations.certificate_sheet, configurations.draw_certificate
+    make, sheet_of, draw = _steps(target, max_loss, against, selective, stopping, delta, order)
     if not runs:
         raise BadInputError("certify: name at least one run folder, such as runs/NAME")
     found = [read_run(run) for run in runs]
@@ -108,3 +93,36 @@ def certify(
         with whole_text(folder / "certificate.json") as file:
             file.write(json.dumps(content, indent=1) + "\n")
     return 0 if content["chosen"] is not None else 1
+
+
+def _steps(
+    target: float | None,
+    max_loss: float | None,
+    against: str | None,
+    selective: bool,
+    stopping: bool,
+    delta: float,
+    order: Literal["holm", "descending"],
+) -> tuple[Callable[[RunFolder], Any], Callable[[Any], Sheet], Callable[[Any], Figure]]:
+    """What makes the options' certificate from a run, its table and its figure.
+
+    Raises:
+        BadInputError: options clash.
+    """
+    from ..reporting import certified_configurations as configurations
+    from ..reporting import selective_answers as answers
+    from ..reporting import stopping_thresholds as thresholds
+
+    if stopping:
+        if max_loss is None or selective or (target, against) != (None, None) or order != "holm":
+            raise BadInputError("--stopping: takes --max-loss E, without other claims and --order")
+        make = partial(thresholds.certify_stopping, max_loss=max_loss, delta=delta)
+        return make, thresholds.stopping_sheet, thresholds.draw_stopping
+    claim = configurations.Claim(target, max_loss, against)
+    if selective:
+        if target is None or order != "holm":
+            raise BadInputError("--selective: takes --target A, without --max-loss and --order")
+        make = partial(answers.certify_selective, target=target, delta=delta)
+        return make, answers.selective_sheet, answers.draw_selective
+    make = partial(configurations.certify_run, claim=claim, delta=delta, order=order)
+    return make, configurations.certificate_sheet, configurations.draw_certificate

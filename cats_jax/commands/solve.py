@@ -108,9 +108,6 @@ def solve(
     given = {
         name: value for name, value in locals().items() if value is not None and value is not False
     }
-    from ..evaluation.runners import largest_work
-    from ..models.resolve import check_shares
-    from ..models.source import check_models
     from ..specs.functions import function_lines
     from .solve_recipe import one_cell
     from .terminal import make_console, say
@@ -125,9 +122,7 @@ def solve(
     plan = _planned(one, question)
     for line in plan.warnings:  # a check that fails must not hide them
         say(status, f"warning: {line}")
-    recipe = plan.recipe
-    check_shares(recipe.policy, recipe.prms)
-    check_models(plan.models, recipe.policy, recipe.prms, largest_work(recipe, [plan.cell]))
+    _check_memory(plan)
     return _answer(plan, console, status, show_dropped, epsilon)
 
 
@@ -195,6 +190,16 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     foreign = foreign_models(recipe.strategies, fingerprints)
     lines = [guarantee.line for guarantee in held.values()]
     return _Plan(recipe, cell, asked, models, foreign, lines)
+
+
+def _check_memory(plan: _Plan) -> None:
+    from ..evaluation.runners import largest_work
+    from ..models.resolve import check_shares
+    from ..models.source import check_models
+
+    recipe = plan.recipe
+    check_shares(recipe.policy, recipe.prms)
+    check_models(plan.models, recipe.policy, recipe.prms, largest_work(recipe, [plan.cell]))
 
 
 def _answer(

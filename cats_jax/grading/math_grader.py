@@ -157,7 +157,9 @@ class _Decider:
             if abs(values[0] - values[1]) > _APART * size:
                 return Grade(False)
         try:
-            reply = self._pool.ask({"first": first, "second": second, "tolerance": tolerance})
+            reply: dict[str, Any] = self._pool.ask(
+                {"first": first, "second": second, "tolerance": tolerance}
+            )
         except WorkerFailure as failure:
             reply = {"error": failure}
         if "error" in reply:

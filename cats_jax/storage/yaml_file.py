@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from ..errors import BadInputError, known_names, quoted
 from .rules import COUNT, TEXT, TRUTH, Rule, list_of
@@ -54,7 +54,7 @@ def _checked(where: str, annotation: str, value: Any) -> Any:
     rule = _RULES.get(kind)
     if rule is not None and not rule.holds(value):
         raise BadInputError(f"{where}: {quoted(value)} must be {rule.what}")
-    return tuple(value) if kind == _TEXTS else value
+    return tuple(cast("list[str]", value)) if kind == _TEXTS else value
 
 
 _TEXTS = "tuple[str, ...]"

@@ -44,6 +44,7 @@ _LONG = {
     "long_factor": [2.0] * 4,
 }
 _WINDOWS = {**_SHAPE, "num_hidden_layers": 3, "sliding_window": 8}
+_OWN_HEADS = {"head_dim": 16}  # Qwen 2 reads it, though its configuration does not name it
 _UPPER = {**_WINDOWS, "use_sliding_window": True, "max_window_layers": 1}
 _GEMMA = Gemma3TextConfig(
     **_WINDOWS,
@@ -98,9 +99,9 @@ MODELS = {
         True,
     ),
     "mistral": (transformers.MistralConfig(**_WINDOWS, head_dim=16), True),
-    "qwen2": (transformers.Qwen2Config(**_UPPER, head_dim=16), True),
+    "qwen2": (transformers.Qwen2Config(**_UPPER, **_OWN_HEADS), True),
     "qwen2 without its window": (
-        transformers.Qwen2Config(**_WINDOWS, head_dim=16, use_sliding_window=False),
+        transformers.Qwen2Config(**_WINDOWS, **_OWN_HEADS, use_sliding_window=False),
         True,
     ),
     # A family whose attention is not told the window.

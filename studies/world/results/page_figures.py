@@ -222,7 +222,7 @@ def _sparsity(results: pathlib.Path) -> Figure:
         for policy, (marker, color) in styles.items():
             lines = _table(results, f"sparsity-{policy}").as_mappings()
             points = [(float(line[column]), float(line["pair error"])) for line in lines]
-            style = {"marker": marker, "color": color, "linestyle": "none"}
+            style: dict[str, Any] = {"marker": marker, "color": color, "linestyle": "none"}
             axes.plot(*zip(*points, strict=True), **style, label=f"steps of policy {policy}")
             names = [line["PRM"] for line in lines]
             drawn = [(x, y, y, y) for x, y in points]
@@ -255,7 +255,7 @@ def _bank(results: pathlib.Path) -> Figure:
         label = line["strategy"].replace("constant +", "constant action: +")
         points[label].append((float(line["live"]), float(line["replay"])))
     for label, look in appearances(points).items():
-        style = {"marker": look.marker, "color": look.color, "linestyle": "none"}
+        style: dict[str, Any] = {"marker": look.marker, "color": look.color, "linestyle": "none"}
         axes.plot(*zip(*points[label], strict=True), **style, label=look.title)
     axes.set_aspect("equal")
     frame(
