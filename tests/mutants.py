@@ -522,7 +522,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "agree & first", "first", "tests/scoring/test_prm_quality.py -k occurs_again"),
     Mutant("the bound on a PRM's risk counts steps, not questions",
         "cats_jax/scoring/quality.py:_prm_quality",
-        "theory.holdout_bound(risk.value, num_samples=int(question.max()) + 1, delta=_DELTA)",
+        "theory.holdout_bound(risk.value, num_samples=number, delta=_DELTA)",
         "theory.holdout_bound(risk.value, num_samples=question.size, delta=_DELTA)",
         "tests/scoring/test_prm_quality.py -k bounds_are_the_formulas"),
     Mutant("ProcessBench's first wrong step counts as right",

@@ -113,13 +113,16 @@ def _judges(prms: Sequence[PrmSpec]) -> list[str]:
 
 def _ranked(cells: Sequence[Cell]) -> list[str]:
     """A note for each strategy whose scores are comparisons, which the table does not bound."""
-    notes = {
-        f"strategy {cell.spec.label!r} compares each answer with all others. The table does not "
-        "count the tokens that the comparisons read": None
+    ranked = [
+        cell.spec.label
         for cell in cells
         if cell.strategy.comparison is not None and cell.strategy.comparison.scores
-    }
-    return list(notes)
+    ]
+    return [
+        f"strategy {label!r} compares each answer with all others. The table does not count the "
+        "tokens that the comparisons read"
+        for label in dict.fromkeys(ranked)
+    ]
 
 
 def _absent_files(questions: Sequence[QuestionSpec]) -> list[str]:

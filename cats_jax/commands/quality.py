@@ -7,7 +7,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -15,7 +15,10 @@ from ..errors import BadInputError
 from .model_options import PrmOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..scoring.labelled import LabelledData
+    from ..scoring.quality import GroupQuality
     from ..specs.recipe import PrmSpec
 
 _DELTA = 0.05
@@ -67,15 +70,13 @@ def quality(
         loading: how PRMs are loaded.
     """
     from ..reporting.certificate_premises import check_shares
-    from ..reporting.drawing import check_suffix
-    from ..reporting.printing import show_sheet, show_table
+    from ..reporting.printing import show_sheet
     from ..scoring import quality_report
     from ..scoring.certified_quality import certified_quality, certified_sheets
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
     from ..scoring.score_labelled import write_labelled
-    from ..storage.durable import check_output, whole_text
     from .terminal import make_console
 
     if not inputs:
@@ -90,11 +91,7 @@ def quality(
     if not prms and (unread := loading.given()):
         raise BadInputError(f"{unread[0]}: is for PRMs that score the steps: name them by --prms")
     _check_prms(prms, loading.backend, scored)
-    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
-        if path is not None:
-            check_output(option, path)
-    if plot is not None:
-        check_suffix("--plot", plot)
+    _check_outputs(output, plot, scored)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
     _check_names(labelled, specs)
     console = make_console()
@@ -112,16 +109,7 @@ def quality(
         if scored is not None:
             write_labelled(scored, labelled, by=by)
     groups = figures_of(labelled, quantile=quantile, clip=clip)
-    for group in groups:
-        say(quality_report.describe_group(group))
-        for table in quality_report.tables(group):
-            show_table(console, table)
-    infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
-    if infinite and not clip:
-        say(
-            f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
-            "infinite: --clip 1e-6 bounds it"
-        )
+    _show(console, groups, clip)
     bounds = []
     if certified:
         bounds = certified_quality(labelled, delta=delta, trust=trust, calibrated=calibrated)
@@ -136,8 +124,7 @@ def quality(
             "groups": quality_report.as_json(groups),
             "certified": [dataclasses.asdict(group) for group in bounds],
         }
-        with whole_text(output) as file:
-            file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        _write(output, content)
     if plot is not None:
         quality_report.plot_calibration(groups, plot)
     return 0
@@ -153,6 +140,19 @@ def _check_prms(prms: Sequence[str], backend: str, scored: pathlib.Path | None) 
         )
 
 
+def _check_outputs(
+    output: pathlib.Path | None, plot: pathlib.Path | None, scored: pathlib.Path | None
+) -> None:
+    from ..reporting.drawing import check_suffix
+    from ..storage.durable import check_output
+
+    for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):
+        if path is not None:
+            check_output(option, path)
+    if plot is not None:
+        check_suffix("--plot", plot)
+
+
 def _check_names(labelled: LabelledData, specs: Sequence[PrmSpec]) -> None:
     """Check that there are PRMs, and that no two have one name."""
     names = [*labelled.prms, *(spec.label for spec in specs)]
@@ -166,6 +166,31 @@ def _check_names(labelled: LabelledData, specs: Sequence[PrmSpec]) -> None:
         raise BadInputError(
             f"PRM {twice!r} stands twice among {', '.join(names)}: rename its folder or its scores"
         )
+
+
+def _show(console: Console, groups: Sequence[GroupQuality], clip: float) -> None:
+    """Print the figures of every group."""
+    from ..reporting.printing import show_table
+    from ..scoring import quality_report
+
+    say = functools.partial(console.print, markup=False, soft_wrap=True)
+    for group in groups:
+        say(quality_report.describe_group(group))
+        for table in quality_report.tables(group):
+            show_table(console, table)
+    infinite = sum(prm.certain_and_wrong for group in groups for prm in group.prms)
+    if infinite and not clip:
+        say(
+            f"{infinite} scores are exactly 0 or 1 and wrong, which makes a cross-entropy "
+            "infinite: --clip 1e-6 bounds it"
+        )
+
+
+def _write(output: pathlib.Path, content: dict[str, Any]) -> None:
+    from ..storage.durable import whole_text
+
+    with whole_text(output) as file:
+        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledData, list[str]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import tyro
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
+
+    from rich.console import Console
 
     from ..reporting.groups import Group
     from ..reporting.selection import Selection
@@ -62,20 +64,12 @@ def report(
     """
     from ..errors import BadInputError
     from ..reporting.certificates import certified_answers, held_out_run
-    from ..reporting.compute_optimal_tables import compute_optimal_sheets
-    from ..reporting.drawing import FORMATS, file_name
-    from ..reporting.figures import write_figures
-    from ..reporting.frontier.tables import frontier_sheets
-    from ..reporting.groups import neighbour_pairs
-    from ..reporting.paper_cells import nothing_found
-    from ..reporting.paper_tables import paper_sheets
-    from ..reporting.plain_text import one_line
+    from ..reporting.drawing import file_name
     from ..reporting.printing import show_sheet
-    from ..reporting.run_report import run_parts, show_overview, show_tables
-    from ..reporting.run_tables import paired_sheet
+    from ..reporting.run_report import show_overview
     from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets
-    from ..reporting.sheets import distinct_name, named_after
+    from ..reporting.sheets import distinct_name
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs
     from .terminal import make_console
@@ -89,49 +83,27 @@ def report(
     selection = Selection(strategies, num_candidates, prms)
     found = select_runs(whole, selection)
     validation = _validation(frontier, selection) if frontier else None
+    more = _More(cost, paired, compute_optimal, validation, budgets)
     folder = None if output is None else output_folder(output)
     console = make_console()
-
-    def more_sheets(run: RunFolder, part: list[Group], label: str, title: str) -> Iterator[Sheet]:
-        """The further tables of one data set of a run."""
-        pairs = neighbour_pairs(part) if paired else []
-        if pairs:
-            of = f"every two strategies at the same N{label and f', {label}'}"
-            yield paired_sheet(pairs, of, "pairs", cost)
-        elif paired:
-            none = f"{one_line(title, 200)}: no two strategies at the same N and PRM\n"
-            console.print(none, markup=False)
-        if compute_optimal:
-            yield from compute_optimal_sheets(part, title, cost)
-        if validation is not None:
-            yield from frontier_sheets(part, run, validation, title, budgets, cost)
-
-    sheets: list[Sheet] = []
-    figures: list[pathlib.Path] = []
+    sheets, figures = [], []
     merged_runs, taken = merge_runs(found), set[str]()
     for merged in merged_runs:
         # A name from somebody else's folder, such as "..", must not lead out of the output.
         name = file_name(str(merged.manifest["config"]["name"])).lstrip(".") or "run"
         prefix = f"{distinct_name(name, taken)}-" if len(merged_runs) > 1 else ""
         place = None if folder is None else folder / prefix.removesuffix("-")
-        made, drawn = show_tables(console, merged, cost), set[str]()
-        for label, title, part in run_parts(merged):
-            for sheet in more_sheets(merged, part, label, title):
-                show_sheet(console, sheet)
-                made.append(named_after(sheet, label))
-            if place is not None:
-                figures += write_figures(part, place, title, FORMATS, run=merged, taken=drawn)
+        made, drawn = _show_run(console, merged, more, place)
         if any(merged is run for run in whole):
             show_overview(console, merged)
         sheets += [dataclasses.replace(sheet, name=f"{prefix}{sheet.name}") for sheet in made]
-    last = paper_sheets(merged_runs) if paper else []
-    if paper and not last:
-        console.print(f"{nothing_found(merged_runs)}\n", markup=False, soft_wrap=True)
+        figures += drawn
+    if paper:
+        sheets += _show_paper(console, merged_runs)
     if reference is not None:
-        last += [certified_answers(run, reference, quantile) for run in found]
-    for sheet in last:
-        show_sheet(console, sheet)
-    sheets += last
+        for run in found:
+            sheets.append(certified_answers(run, reference, quantile))
+            show_sheet(console, sheets[-1])
     if folder is not None:
         written = write_sheets(sheets, folder)
         counts = f"{len(written)} files of tables and {len(figures)} of figures"
@@ -141,6 +113,76 @@ def report(
     for reason in skipped:
         make_console(stderr=True).print(f"skipped: {reason}", markup=False, soft_wrap=True)
     return 0
+
+
+class _More(NamedTuple):
+    """What is reported of every run beside its tables."""
+
+    cost: Literal["tokens", "flops"]
+    paired: bool
+    compute_optimal: bool
+    validation: RunFolder | None
+    budgets: tuple[float, ...]
+
+
+def _show_run(
+    console: Console, run: RunFolder, more: _More, place: pathlib.Path | None
+) -> tuple[list[Sheet], list[pathlib.Path]]:
+    """Print the tables of a run, and draw its figures into a folder if one is given."""
+    from ..reporting.drawing import FORMATS
+    from ..reporting.figures import write_figures
+    from ..reporting.printing import show_sheet
+    from ..reporting.run_report import run_parts, show_tables
+    from ..reporting.sheets import named_after
+
+    made, figures = show_tables(console, run, more.cost), []
+    taken: set[str] = set()
+    for label, title, part in run_parts(run):
+        for sheet in _more_sheets(console, run, part, label, title, more):
+            show_sheet(console, sheet)
+            made.append(named_after(sheet, label))
+        if place is not None:
+            figures += write_figures(part, place, title, FORMATS, run=run, taken=taken)
+    return made, figures
+
+
+def _more_sheets(
+    console: Console, run: RunFolder, part: list[Group], label: str, title: str, more: _More
+) -> list[Sheet]:
+    """The further tables of one part of a run."""
+    from ..reporting.compute_optimal_tables import compute_optimal_sheets
+    from ..reporting.frontier.tables import frontier_sheets
+    from ..reporting.groups import neighbour_pairs
+    from ..reporting.plain_text import one_line
+    from ..reporting.run_tables import paired_sheet
+
+    sheets: list[Sheet] = []
+    pairs = neighbour_pairs(part) if more.paired else []
+    if pairs:
+        of = f"every two strategies at the same N{label and f', {label}'}"
+        sheets.append(paired_sheet(pairs, of, "pairs", more.cost))
+    elif more.paired:
+        none = f"{one_line(title, 200)}: no two strategies at the same N and PRM\n"
+        console.print(none, markup=False)
+    if more.compute_optimal:
+        sheets += compute_optimal_sheets(part, title, more.cost)
+    if more.validation is not None:
+        sheets += frontier_sheets(part, run, more.validation, title, more.budgets, more.cost)
+    return sheets
+
+
+def _show_paper(console: Console, runs: Sequence[RunFolder]) -> list[Sheet]:
+    """Print the paper's tables beside the runs."""
+    from ..reporting.paper_cells import nothing_found
+    from ..reporting.paper_tables import paper_sheets
+    from ..reporting.printing import show_sheet
+
+    sheets = paper_sheets(runs)
+    for sheet in sheets:
+        show_sheet(console, sheet)
+    if not sheets:
+        console.print(f"{nothing_found(runs)}\n", markup=False, soft_wrap=True)
+    return sheets
 
 
 def _validation(folders: tuple[pathlib.Path, ...], selection: Selection) -> RunFolder:

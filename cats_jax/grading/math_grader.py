@@ -161,7 +161,7 @@ class _Decider:
                 {"first": first, "second": second, "tolerance": tolerance}
             )
         except WorkerFailure as failure:
-            reply = {"error": failure}
+            reply = {"error": str(failure)}
         if "error" in reply:
             message = f"comparing {_short(first)} with {_short(second)}: {reply['error']}"
             return Grade(False, message)

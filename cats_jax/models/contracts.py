@@ -28,16 +28,6 @@ from ..protocols import (
 )
 
 
-@contextlib.contextmanager
-def _broken_rules() -> Iterator[None]:
-    """Turns broken rules of a call into AssertionErrors, which fail the check."""
-    try:
-        yield
-    except (ModelContractError, BadInputError) as error:
-        raise AssertionError(str(error)) from error
-
-
-@_broken_rules()
 def check_generator(
     generator: StepGenerator, questions: Sequence[Question], *, exact: bool = True
 ) -> None:
@@ -58,6 +48,13 @@ def check_generator(
     _check_name_and_size(generator)
     for question in questions:
         generator.check_question(question)
+    with _broken_rules():
+        _check_generator(generator, questions, exact=exact)
+
+
+def _check_generator(
+    generator: StepGenerator, questions: Sequence[Question], *, exact: bool
+) -> None:
     roots = [_request(q, (), range(10 * i, 10 * i + 4)) for i, q in enumerate(questions)]
     first = generate(generator, roots)
     _check_sampled_tokens(generator, roots, first)
@@ -100,7 +97,6 @@ def check_generator(
             generator.keep_only(question, [])
 
 
-@_broken_rules()
 def check_scorer(
     scorer: StepScorer,
     questions: Sequence[Question],
@@ -126,7 +122,13 @@ def check_scorer(
     _check_name_and_size(scorer)
     for name in ("sparsity_total", "sparsity_last_layer"):
         _require(0 <= getattr(scorer, name) <= 1, f"{name} must be in [0, 1]")
+    with _broken_rules():
+        _check_scorer(scorer, questions, paths, tolerance)
 
+
+def _check_scorer(
+    scorer: StepScorer, questions: Sequence[Question], paths: Sequence[Path], tolerance: float
+) -> None:
     def forget() -> None:
         for question in questions:
             scorer.keep_only(question, [])
@@ -260,6 +262,15 @@ def _check_name_and_size(model: Any) -> None:
     size = model.num_parameters
     is_count = isinstance(size, Integral) and not isinstance(size, bool) and int(size) >= 0
     _require(is_count, f"num_parameters={size!r}: must be an integer >= 0")
+
+
+@contextlib.contextmanager
+def _broken_rules() -> Iterator[None]:
+    """Turns broken rules of a call into AssertionErrors, which fail the check."""
+    try:
+        yield
+    except (ModelContractError, BadInputError) as error:
+        raise AssertionError(str(error)) from error
 
 
 def _require(holds: bool, rule: str) -> None:

@@ -246,7 +246,7 @@ def draw_tested(
     ):
         if mine.any():
             below = (values - bounds)[mine]
-            bars = np.maximum([below, -below], 0.0)
+            bars = np.maximum([below, -below], 0.0).tolist()
             look: dict[str, Any] = {"marker": "o", "linestyle": "none", "capsize": 2.0}
             axes.errorbar(x[mine], values[mine], yerr=bars, color=color, label=label, **look)
 

@@ -218,9 +218,7 @@ def _comparison(found: Mapping[CatsCell, Group]) -> list[Sheet]:
     for row in paper.COMPARISON:
         printed = {name: getattr(row, name) for name in _COMPARED}
         who: dict[str, Value] = {"method": row.method, "base_model": row.base_model}
-        # The paper prints no intervals.
-        ends = dict.fromkeys(f"{name}{end}" for name in printed for end in _ENDS)
-        recorded.append({**who, "prm": None, "num_candidates": None, **ends, **printed})
+        recorded.append({**who, "prm": None, "num_candidates": None, **_with_ends(printed)})
         if row.method != "CATS":
             continue
         ours = _largest(found, paper.HUB_IDS[row.base_model])
@@ -248,6 +246,20 @@ def _comparison(found: Mapping[CatsCell, Group]) -> list[Sheet]:
         *([f"not in the runs: {', '.join(lacking)}"] if lacking else []),
         *_parts(parts),
     )
+    return _comparison_sheets(recorded, differences, notes)
+
+
+def _unprinted() -> Iterator[str]:
+    """The figures that the paper's comparison lacks."""
+    for row in paper.COMPARISON:
+        missing = [title for name, (title, _) in _COMPARED.items() if getattr(row, name) is None]
+        if missing:
+            yield f"{row.method} on {' and '.join(missing)}"
+
+
+def _comparison_sheets(
+    recorded: Sequence[Record], differences: Sequence[Record], notes: tuple[str, ...]
+) -> list[Sheet]:
     base_model = Column("base model", ("base_model",), plain, 0, left=True)
     how = (Column("PRM", ("prm",), plain, 0, left=True), Column("N", ("num_candidates",), plain, 0))
     accuracies = [
@@ -282,24 +294,30 @@ def _comparison(found: Mapping[CatsCell, Group]) -> list[Sheet]:
     ]
 
 
-def _unprinted() -> Iterator[str]:
-    """The figures that the paper's comparison lacks."""
-    for row in paper.COMPARISON:
-        missing = [title for name, (title, _) in _COMPARED.items() if getattr(row, name) is None]
-        if missing:
-            yield f"{row.method} on {' and '.join(missing)}"
+def _with_ends(values: Mapping[str, float | None]) -> dict[str, Value]:
+    """The paper's values, which have no intervals."""
+    return {
+        f"{name}{end}": None if end else value for name, value in values.items() for end in _ENDS
+    }
 
 
 def _largest(
     found: Mapping[CatsCell, Group], policy: str
 ) -> dict[tuple[str, int], dict[str, Group]]:
     """Groups of CATS by data set, for each PRM at its largest N."""
-    compared = {dataset for _, dataset in _COMPARED.values()}
-    mine = [key for key in found if (key.policy, key.label) == (policy, CATS_LABEL)]
-    mine = [key for key in mine if key.dataset in compared]
-    largest: dict[tuple[str, int], dict[str, Group]] = {}
-    for prm in dict.fromkeys(key.prm for key in mine):
-        size = max(key.num_candidates for key in mine if key.prm == prm)
-        there = (key for key in mine if (key.prm, key.num_candidates) == (prm, size))
-        largest[prm, size] = {key.dataset: found[key] for key in there}
-    return largest
+    mine = [
+        key
+        for key in found
+        if (key.policy, key.label) == (policy, CATS_LABEL)
+        and key.dataset in {dataset for _, dataset in _COMPARED.values()}
+    ]
+    largest = {
+        prm: max(key.num_candidates for key in mine if key.prm == prm)
+        for prm in dict.fromkeys(key.prm for key in mine)
+    }
+    return {
+        (prm, size): {
+            key.dataset: found[key] for key in mine if (key.prm, key.num_candidates) == (prm, size)
+        }
+        for prm, size in largest.items()
+    }

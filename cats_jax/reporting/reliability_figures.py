@@ -62,8 +62,8 @@ def draw_reliability(
             style: dict[str, Any] = {"color": line.look.color, "marker": line.look.marker}
             style |= {"linestyle": line.look.line, "linewidth": 1.0}
             scores = [each.mean_score for each in line.bins]
-            bars: dict[str, Any] = {"yerr": [value - low, high - value], "elinewidth": 0.8}
-            bars |= {"label": shown(line.look.title), "capsize": 2.0}
+            bars: dict[str, Any] = {"yerr": [(value - low).tolist(), (high - value).tolist()]}
+            bars |= {"label": shown(line.look.title), "elinewidth": 0.8, "capsize": 2.0}
             axes.errorbar(scores, value, **bars, **style)
             strip.plot(scores, [each.num for each in line.bins], markersize=4.0, **style)
         if not any(line.bins for line in lines):

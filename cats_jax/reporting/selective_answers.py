@@ -185,7 +185,7 @@ def draw_selective(certificate: SelectiveCertificate) -> Figure:
         accuracy = 1 - each.found.errors[some] / each.found.answered[some]
         look = looks[name]
         curve: dict[str, Any] = {"marker": ".", "linewidth": 1.0, "elinewidth": 0.6}
-        bars = [accuracy - low[some], np.zeros_like(accuracy)]
+        bars = [(accuracy - low[some]).tolist(), np.zeros_like(accuracy).tolist()]
         axes.errorbar(part, accuracy, yerr=bars, color=look.color, label=name, **curve)
         if each.place is not None:
             ring: dict[str, Any] = {"marker": "o", "markersize": 11.0, "fillstyle": "none"}

@@ -718,3 +718,9 @@ def test_a_checkpoint_trained_with_other_features_is_refused(capsys, refused_rec
 def test_the_worlds_names_are_found():
     for name in world.PRM_NAMES:
         assert source.model_folder(PrmSpec(name)).name == name
+
+
+def test_unknown_arguments_are_code_2():
+    with pytest.raises(SystemExit) as exit_:
+        cli.run(["solve", "1+2=?", "--no-such-option"])
+    assert exit_.value.code == 2

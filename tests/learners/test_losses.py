@@ -111,3 +111,9 @@ def test_gradients_against_finite_differences():
     gradient = jax.grad(loss)(jnp.asarray(logits, jnp.float32))
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
     assert gradient[2] == 0.0  # not NaN: the illegal action's logit has no say
+
+
+@pytest.mark.parametrize("row", range(len(_TD)))
+def test_td_error_of_scalars(row):
+    *arguments, expected = (jnp.float32(value) for value in _TD[row])
+    np.testing.assert_allclose(learners.td_error(*arguments), expected, rtol=1e-6, atol=1e-6)

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import threading
 
 import faulty_server
 import pytest
@@ -177,3 +178,46 @@ def test_a_file_is_scored_on_a_server(tmp_path, capsys):
     assert first["scores"] == [digest(prompt)[0] / 255 for prompt in prompts]
     assert "must be a list" in second["error"]
     assert "2 rows, 1 without scores" in capsys.readouterr().out
+
+
+def test_a_server_killed_in_mid_run_and_started_again(tmp_path, undisturbed):
+    expected, killed = undisturbed(), threading.Event()
+
+    def kill_at(count):
+        """Sound until this many calls; then the server is gone, in the middle of one of them."""
+        calls = iter(range(count))
+
+        def sound(path, body):
+            if next(calls, None) is None and not killed.is_set():
+                killed.set()
+                threading.Thread(target=first.die).start()
+            return answer(path, body)
+
+        return sound
+
+    def start_again(port):
+        killed.wait(60)
+        first.dead.wait(60)
+        threading.Event().wait(0.5)  # calls that find nobody
+        with _serving(port=port) as server:
+            ended.wait(60)
+            counts.append(len(server.bodies))
+
+    ended, counts = threading.Event(), []
+    with faulty_server.serving(kill_at(25), context=256) as first:
+        again = threading.Thread(target=start_again, args=(first.server_port,))
+        again.start()
+        result = evaluate(first.url, tmp_path / "run")
+    ended.set()
+    again.join()
+    assert killed.is_set()
+    assert counts[0] > 10
+    assert result == (0, expected)
+
+
+def test_a_temperature_without_log_probabilities_stops_the_run_in_one_line(tmp_path, capsys):
+    with KINDS["sglang"][0]() as server:
+        assert evaluate(server.url, tmp_path / "run", "sglang", log_probs=None)[0] != 0
+    assert "at the temperature of sampling, 0.6, not at 1: sample at temperature 1" in (
+        capsys.readouterr().err
+    )

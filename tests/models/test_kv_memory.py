@@ -1,10 +1,13 @@
 """The transformers bridge within a bound on its cache: samples, scores and usage stay the same."""
 
+import dataclasses
 import random
 
 import pytest
 import tiny_models
 
+import search
+from cats_jax import Searcher, world
 from cats_jax.evaluation import evaluate
 from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
@@ -12,7 +15,7 @@ from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.reporting.run_tables import timing_table
 from cats_jax.specs.recipe import parse_recipe
-from cats_jax.world import tokenizer
+from cats_jax.world import task, tokenizer
 
 QUESTIONS = [
     Question("short", "1+2*3=?"),
@@ -138,6 +141,49 @@ def test_a_score_that_is_known_needs_no_room(folder):
     del held[:]
     assert scorer.score([QUESTIONS[0]], [path]).scores == first.scores
     assert (held, scorer.recomputed) == ([], 0)
+
+
+STRATEGIES = {
+    "beam": search.beam(expansion=4),
+    "cats": search.cats.cats(
+        search.cats.random_policy, search.cats.CatsConfig(rounds=2, expansion=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_no_search_depends_on_the_bound(name):
+    questions = [Question(p.id, p.text) for p in task.problems("validation", 5)]
+
+    def results(policy, scorer):
+        searcher = Searcher(
+            policy=policy,
+            scorer=scorer,
+            strategy=STRATEGIES[name],
+            num_candidates=16,
+            max_depth=6,
+            max_tokens=1500,
+        )
+        for result in searcher.run(questions):
+            spent = dataclasses.asdict(result.ledger)
+            counts = {key: value for key, value in spent.items() if not key.endswith("_seconds")}
+            yield result.answer, result.status, result.paths, result.candidates, counts
+
+    limits = {"max_step_tokens": 32, "max_answer_tokens": 64}
+    expected = [
+        *results(
+            HuggingFaceGenerator(world.policy_path("weak"), **limits),
+            HuggingFaceScorer(world.prm_path("exact"), WORLD),
+        )
+    ]
+    for tokens in (140, 400):
+        folder = world.policy_path("weak")
+        policy, held = within(tokens, HuggingFaceGenerator, folder, **limits)
+        scorer, prm_held = within(tokens, HuggingFaceScorer, world.prm_path("exact"), WORLD)
+        assert [*results(policy, scorer)] == expected
+        assert max(held + prm_held) <= tokens
+        assert policy.recomputed > 0 or tokens > 140
+        assert scorer.recomputed > 0 or tokens > 140
 
 
 @pytest.mark.parametrize(("bound", "again"), [(None, False), (0.0005, True)])

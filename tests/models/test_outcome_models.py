@@ -147,7 +147,11 @@ def test_auto_takes_a_classifier_with_one_label_and_names_the_format_of_one_with
         assert "\n" not in str(caught.value)
 
 
-def test_a_classifier_of_answers_is_not_read_at_steps(folders):
+def test_a_head_of_another_width_is_refused_before_weights_are_read(folders):
+    with pytest.raises(BadInputError, match=r"shape \(2, 64\), the PRM format needs \(1, inputs"):
+        HuggingFaceScorer(folders["two-labels"], OUTCOME)
+    with pytest.raises(BadInputError, match=r"shape \(1, 64\), the PRM format needs \(2 or more"):
+        HuggingFaceScorer(folders["qwen"], PRM_FORMATS["outcome-classifier"])
     with pytest.raises(BadInputError, match=r"ForSequenceClassification, and .* scores each step"):
         HuggingFaceScorer(folders["two-labels"], TRL)
 

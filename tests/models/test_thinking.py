@@ -307,15 +307,26 @@ def test_a_model_that_ends_within_its_thought_gives_no_answer(folder, plain):
 def test_whole_answers_and_searches(folder, plain):
     format = thinking(budget=40)
     policy, engine = writing(folder, plain, telling(CALM), format)
-    prm = HuggingFaceScorer(prm_path("exact"), WORLD)
     for strategy in (search.best_of_n(), search.majority(), search.beam(expansion=2)):
         searcher = Searcher(
-            policy=policy, scorer=prm, strategy=strategy, num_candidates=2, max_depth=4
+            policy=policy, scorer=Halves(), strategy=strategy, num_candidates=2, max_depth=4
         )
         (result,) = searcher.run([QUESTION])
         assert result.answer == "3"
         assert result.ledger.generated >= len(ids_of(CALM)) - 1
     assert any(request.step_end is None for request in engine.asked)  # whole answers
+
+
+class Halves:
+    name, num_parameters, sparsity_total, sparsity_last_layer = "halves", 0, 0.0, 0.0
+
+    def score(self, questions, paths):
+        from cats_jax.protocols import Scoring, TokenUsage
+
+        return Scoring([0.5] * len(paths), [TokenUsage()] * len(paths), 0.0)
+
+    def keep_only(self, question, paths):
+        pass
 
 
 def greedy_by_hand(folder, prompt, budget, most):
@@ -372,6 +383,76 @@ def test_transformers_keeps_the_contract_of_a_policy(tmp_path_factory, more):
     kept = policy.generate([again])
     policy.keep_only(QUESTION, ())
     assert policy.generate([again]).samples == kept.samples
+
+
+SUMS = {f"{a}+{b}=?": a + b for a in range(1, 5) for b in range(1, 5)}
+
+
+def taught(text):
+    """What the trained model writes for a sum: a thought with a wrong box, then the answer."""
+    total = SUMS[text]
+    return f"Is it \\boxed{{{total + 1}}}?</think>\n\n{text[:-1]}{total}\n\n\\boxed{{{total}}}{END}"
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory):
+    """A model that was trained to think in tags before it answers."""
+    path = tiny_models.save_model(
+        tmp_path_factory.mktemp("thinker") / "model", tokenizer=tokenizer(), vocab_size=280
+    )
+    prompt_ids = HuggingFaceGenerator(path, format=PLAIN)._model.prompt_ids
+    rows, firsts = [], []
+    for text in SUMS:
+        firsts.append(len(prompt := [*prompt_ids(Question(text, text)), *ids_of("<think>\n")]))
+        rows.append([*prompt, *ids_of(taught(text))])
+    width = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    labels = torch.full_like(ids, -100)
+    for row, first, label in zip(rows, firsts, labels, strict=True):
+        label[first : len(row)] = torch.tensor(row[first:])
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(300):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.mark.slow
+def test_a_model_trained_to_think_is_searched_by_its_answers(thinker):
+    questions = [Question(text, text) for text in SUMS]
+    policy = HuggingFaceGenerator(thinker, format=thinking(budget=60), max_step_tokens=40)
+    prm = HuggingFaceScorer(prm_path("exact"), WORLD)
+    calm = search.Sampling(temperature=0.5)
+    strategies = (
+        search.greedy(),
+        search.majority(sampling=calm),
+        search.beam(expansion=2, sampling=calm),
+    )
+    for strategy in strategies:
+        searcher = Searcher(
+            policy=policy, scorer=prm, strategy=strategy, num_candidates=4, max_depth=4
+        )
+        results = searcher.run(questions)
+        # The wrong box of each thought is not graded.
+        assert [result.answer for result in results] == [str(SUMS[each.text]) for each in questions]
+        for result in results:
+            assert result.chosen is not None
+            chosen = result.paths[result.chosen]
+            first = result.candidates[chosen.nodes[0] - 1].text
+            assert first.startswith("<think>\n")
+            assert "</think>\n\n" in first
+            if strategy.name == "greedy":
+                told = taught(result.question.text)
+                thought, _, steps = told.partition("</think>\n\n")
+                assert first == f"<think>\n{thought}{CLOSE}" + steps.split("\n")[0]
+                assert result.ledger.generated == len(ids_of(told))
+    # At its budget a thought is closed, and the answer follows.
+    short = HuggingFaceGenerator(thinker, format=thinking(budget=5), max_step_tokens=40)
+    (sample,) = short.generate([dataclasses.replace(ONE, to_end=True)]).samples[0]
+    assert sample.step.text.startswith("<think>\nIs it\n</think>\n\n")
 
 
 def path(*texts):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,8 +15,11 @@ import pytest
 from search_server import own_fields
 from search_server import running as running_server
 from vllm_engines import (
+    free_port,
+    kill_group,
     prm_in_process,
     prm_over_http,
+    running,
     serving,
 )
 
@@ -448,6 +452,21 @@ def test_an_engine_that_dies_stops_the_run(of_a_recipe):
         engine.sample(asked)
 
 
+class Killing:
+    """A `Sampler` that begins its third call with `kill`, in the background."""
+
+    def __init__(self, sampler, kill):
+        self.sampler = sampler
+        self.kill = kill
+        self.calls = 0
+
+    def sample(self, requests):
+        self.calls += 1
+        if self.calls == 3:
+            self.kill()
+        return self.sampler.sample(requests)
+
+
 @pytest.mark.timeout(900)
 def test_searches_without_token_ids(monkeypatch, tmp_path, hf_policy, hf_scorer, questions):
     """Through vLLM's chat completions: graded answers, and a ledger that is the server's count."""
@@ -488,3 +507,35 @@ def sampled_by(address):
     text = httpx.get(f"{address}/metrics").text
     lines = [line for line in text.splitlines() if line.startswith("vllm:generation_tokens_total")]
     return sum(int(float(line.split()[-1])) for line in lines)
+
+
+@pytest.mark.timeout(900)  # two servers, one after the other
+def test_a_server_killed_in_mid_run_and_started_again(questions):
+    path, port = world.policy_path("weak"), free_port()
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as background:
+        first = stack.enter_context(running(path, port=port))
+        client = ServerClient(f"http://127.0.0.1:{port}", context=256, timeout=60, patience=240)
+        stack.callback(client.close)
+
+        def start_again():
+            kill_group(first)
+            return stack.enter_context(running(path, port=port))
+
+        def rows(sampler):
+            policy = EngineGenerator(path, lambda context: sampler, **LIMITS)
+            # A limit makes it sample step by step: there is a call to be lost in every step.
+            searcher = Searcher(
+                policy=policy, strategy=majority(), num_candidates=4, max_tokens=10_000
+            )
+            results = searcher.run(questions.questions[:6])
+            return [(r.question.id, r.status, [path.steps for path in r.paths]) for r in results]
+
+        undisturbed = rows(HTTPSampler(client))
+        second = []
+        killing = Killing(
+            HTTPSampler(client), lambda: second.append(background.submit(start_again))
+        )
+        assert rows(killing) == undisturbed
+        assert killing.calls > 3
+        assert first.poll() == -signal.SIGKILL
+        assert second[0].result().poll() is None

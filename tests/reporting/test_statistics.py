@@ -90,3 +90,14 @@ def test_paired_verdicts():
     same = statistics.paired([1.0, 0.0], [1.0, 0.0])
     assert [r.verdict for r in (wins, losses, ties, same)] == ["wins", "loses", "ties", "ties"]
     assert same.p_value == 1.0
+
+
+def test_interval_of_a_difference_covers_the_truth_at_its_rate():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        first = (rng.random(150) < 0.6).astype(float)
+        second = (rng.random(150) < 0.5).astype(float)
+        difference = statistics.paired(first, second).difference
+        covered += difference.low <= 0.1 <= difference.high
+    assert covered >= 88

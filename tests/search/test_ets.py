@@ -375,3 +375,21 @@ def test_searches_follow_the_publication_in_one_program():
 def test_without_the_cluster_term_no_vectors_are_read():
     assert search.methods.ets().needs_vectors
     assert not search.methods.ets(lambdas=0.0).needs_vectors
+
+
+def test_the_host_loop_is_the_graph_s():
+    strategy = search.methods.ets(cluster_distance=DISTANCE)
+    key = jax.random.split(jax.random.key(0), len(SIZES))[0]
+    task, state = question(key, 7, 28, strategy)
+    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
+    commit = jax.jit(functools.partial(search.commit, strategy=strategy))
+    expand = jax.jit(simulation.simulator(8))
+    for tick in range(4):
+        plan_key, expand_key = search.tick_keys(key, tick)
+        planned = plan((), plan_key, state)
+        state, _ = commit(state, planned, expand(task.params, expand_key, planned.request))
+    numbers, budgets = map(jnp.int32, zip(*SIZES, strict=True))
+    final, _ = searches(strategy)(jax.random.split(jax.random.key(0), len(SIZES)), numbers, budgets)
+    alone = jax.tree.map(lambda leaf: leaf[0], final)
+    for mine, other in zip(jax.tree.leaves(state), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(other), atol=1e-6)

@@ -314,3 +314,18 @@ def test_early_stopping_stops_at_the_first_window_that_agrees():
             assert answers[row] == 0
     assert stopped > 5
     assert not_for_silence > 5
+
+
+@pytest.mark.parametrize("name", ["beam", "cats_three_rounds"])
+def test_a_frontier_smaller_than_the_pool_changes_nothing(name):
+    strategy, _ = script.STRATEGIES[name]
+    for seed in range(3):
+        case = Case(seed=seed, width=4)
+        final, records = run(name, case)
+        small = script.first_state(strategy, case, frontier_capacity=4)
+        params = script.params(case)
+        rollout = jax.jit(script.rollout_of(name))
+        other, other_records = jax.device_get(rollout(params, params, case.key, small))
+        for group in ("frontier", "finished"):
+            script.assert_same(paths_of(getattr(other, group)), paths_of(getattr(final, group)))
+        script.assert_same(transitions_of(other_records), transitions_of(records))

@@ -12,6 +12,8 @@ from search.strategy.fixed import check_flag
 
 # name of a method, its options, the message
 METHODS = [
+    ("particle_gibbs", {"num_iterations": 0}, "num_iterations must be an integer >= 1, got 0"),
+    ("particle_gibbs", {"weight_temperature": 0.0}, "weight_temperature must be > 0"),
     ("ab_mcts_a", {"dist_type": "t"}, "dist_type must be one of gaussian, beta"),
     ("ab_mcts_a", {"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
     ("adaptive_consistency", {"confidence": 0.5}, r"confidence must be in \(0\.5, 1\)"),

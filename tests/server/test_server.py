@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -404,3 +405,14 @@ def test_a_model_that_breaks_fails_the_server_with_a_sentence(held, caplog):
     with pytest.raises(openai.InternalServerError, match="restarted"):
         ask(found)
     assert "broke the models" in caplog.text
+
+
+def test_no_thread_is_left():
+    def ours():
+        return [t for t in threading.enumerate() if t.name.startswith("cats-jax engine")]
+
+    before = len(ours())
+    with running(letters()) as found:
+        assert len(ours()) == before + 1
+        assert httpx.get(f"{found.root}/healthz").json()["status"] == "ready"
+    assert len(ours()) == before

@@ -62,7 +62,10 @@ def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     # Budgets in FLOPs have leads of their own.
     in_flops = tables["unseen-weak-flops-leads"][0]
     assert sum(map(int, in_flops["wins/ties/losses"].split("/"))) == 9
-    assert in_flops["mean lead, 95 % interval"] != lead["mean lead, 95 % interval"]
+    # Of 8 questions: CATS with 2, 4, 6 right for 1, 3, 5 MFLOP, the rivals with 2, 5 for 1, 6, and
+    # straight lines between; at the nine budgets the leads are 0, .039, .108, .153 and five .125.
+    mean = (0 + 0.0389 + 0.1081 + 0.1532 + 5 * 0.125) / 9
+    assert numbers(in_flops["mean lead, 95 % interval"])[0] == pytest.approx(mean, abs=1e-3)
 
 
 def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):

@@ -163,3 +163,60 @@ def test_vacuity():
     assert theory.is_vacuous_upper([0.999, 1.0, np.inf]).tolist() == [False, True, True]
     assert theory.is_vacuous_lower([1e-9, 0.0, -np.inf]).tolist() == [False, True, True]
     assert theory.is_vacuous_lower(-0.1).dtype == np.bool_
+
+
+def test_the_mean_gap_is_no_gap():
+    """True values .9 (correct), .895 and 0 with probability .5, .3, .2; N = 2, epsilon = .01.
+
+    Enumerated exactly; the theorem with the mean or the realised gap promises more than happens.
+    """
+    values, weights = (0.9, 0.895, 0.0), (0.5, 0.3, 0.2)
+    epsilon, delta = 0.01, 0.01
+    accuracy, mean_gap, gaps, covered, probability = 0.0, 0.0, [], [], []
+    for first, p in zip(values, weights, strict=True):
+        for second, q in zip(values, weights, strict=True):
+            mean_gap += p * q * abs(first - second) * (0.9 in (first, second))
+            gaps.append(abs(first - second))
+            covered.append(0.9 in (first, second))
+            probability.append(p * q)
+            for one in (epsilon, -epsilon):
+                for two in (epsilon, -epsilon):
+                    best = first if first + one > second + two else second
+                    accuracy += p * q / 4 * (best == 0.9)
+    assert accuracy == pytest.approx(0.675)
+    p2 = theory.coverage(0.5, 2)
+    setting = {"num_candidates": 2, "delta": delta}
+    mean_gap /= p2  # over the draws with a correct path
+    assert mean_gap == pytest.approx(0.242)
+    assert theory.accuracy_lower_bound(p2, mean_gap, epsilon, **setting) > accuracy
+    assert theory.accuracy_lower_bound(p2, 0.9, epsilon, **setting) == pytest.approx(0.7425)
+    draws = np.repeat(np.arange(9), np.rint(np.array(probability) * 100).astype(int))
+    averaged = theory.accuracy_lower_bound_averaged(
+        np.array(gaps)[draws], np.array(covered)[draws], epsilon, **setting
+    )
+    assert averaged <= accuracy
+
+
+@hypothesis.given(
+    st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=2, max_size=2),
+    st.floats(1, 2.2, exclude_min=True),
+    st.integers(1, 5),
+    st.sampled_from([0.1, 0.5, 0.9]),
+)
+def test_margin_holds_for_two_point_laws(laws, t, n, p1):
+    """Correct and wrong paths with two-point deviations: the accuracy by enumerating ranks."""
+    (low, high), (wrong_low, wrong_high) = laws
+    levels = [
+        (t + high, p1 * low / (low + high), True),
+        (t - low, p1 * high / (low + high), True),
+        (wrong_high, (1 - p1) * wrong_low / (wrong_low + wrong_high), False),
+        (-wrong_low, (1 - p1) * wrong_high / (wrong_low + wrong_high), False),
+    ]
+    # The highest of n is this level: all are at or below it less all are below it; ties go wrong.
+    levels.sort(key=lambda level: (level[0], not level[2]))
+    below, accuracy = 0.0, 0.0
+    for _, weight, correct in levels:
+        accuracy += ((below + weight) ** n - below**n) * correct
+        below += weight
+    bound = theory.accuracy_lower_bound_margin(p1, t, 1.0, num_candidates=n, delta=0)
+    assert bound <= accuracy + 1e-12

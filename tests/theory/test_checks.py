@@ -447,3 +447,10 @@ def test_an_unexpected_verdict_is_an_error(capsys, monkeypatch):
 def test_an_unknown_check_is_bad_input(capsys):
     assert cli.run(["theory", "--only", "nonsense"]) == 2
     assert "'nonsense'" in capsys.readouterr().err
+
+
+def test_enumerated_draws_are_all_draws():
+    probability, found = best_of_n.misleading_world().enumerate(3)
+    assert probability.sum() == pytest.approx(1)
+    assert (probability * found.covered).sum() == pytest.approx(1 - 0.5**3)
+    assert len(probability) == 6**3

@@ -224,3 +224,15 @@ def test_more_divergence_is_worse_and_more_data_is_better(kl, more, num_samples,
     value = bound(kl, num_samples=num_samples, delta=delta)
     assert bound(kl + more, num_samples=num_samples, delta=delta) >= value
     assert bound(kl, num_samples=2 * num_samples, delta=delta) <= value
+
+
+def test_moment_behind_the_kl_bound():
+    """E exp(n kl(mean || mu)) <= 2 sqrt(n), on which the kl bounds rest, for n up to 300."""
+    for n in (2, 3, 7, 8, 50, 300):
+        k = np.arange(n + 1)
+        log_share = np.array([float(reference.log_binomial(n, i)) for i in range(n + 1)])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_share += np.nan_to_num(k * np.log(k / n)) + np.nan_to_num(
+                (n - k) * np.log(1 - k / n)
+            )
+        assert np.exp(log_share).sum() <= 2 * np.sqrt(n)

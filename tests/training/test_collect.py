@@ -325,3 +325,16 @@ def test_bad_input(tmp_path, capsys):
         collect.load_decisions(folder)
     assert cli.run(["collect", "none.yaml", "--output", str(tmp_path / "x")]) == 2
     assert "recipe 'none.yaml' does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_actions_are_those_of_the_named_table(tmp_path):
+    strategies = [{**PLAIN, "actions": "top-k"}]
+    found = collect.load_decisions(collected(tmp_path, strategies=strategies, num_candidates=[4]))
+    assert found.actions == search.cats.ACTION_TABLES["top-k"]
+    taken = {found.actions.rows[row] for row in found.columns["action"]}
+    assert {row[4] for row in taken if row[0]} == {0, 20}
+    # With all legal actions equally likely.
+    extra = np.array([row[0] for row in found.actions.rows])
+    legal = (extra[None, :] <= found.columns["available"][:, None]).sum(axis=1)
+    np.testing.assert_allclose(found.columns["log_prob"], -np.log(legal), rtol=1e-5)

@@ -42,7 +42,7 @@ class AnswerEncoder:
     def __init__(self, prm_format: PRMFormat, tokenizer: Any, *, padding: int | None):
         self._format = prm_format
         self._padding = padding
-        self._chat = chat_template(prm_format, tokenizer)
+        self._chat = chat_template(prm_format, tokenizer, "model")
         text = self._rendered(prm_format.prompt.replace("{question}", QUESTION), STEP)
         self._question_cut = self._cut_off(QUESTION, lambda text: (text, STEP))
         self._answer_cut = self._cut_off(STEP, lambda text: (QUESTION, text))

@@ -196,9 +196,9 @@ class StepEncoder:
             )
 
 
-def chat_template(prm_format: PRMFormat, tokenizer: Any) -> ChatTemplate:
-    """The chat template that a format uses."""
-    way_out = "; choose the format the PRM was trained with"
+def chat_template(prm_format: PRMFormat, tokenizer: Any, kind: str = "PRM") -> ChatTemplate:
+    """The chat template that a format of a kind of model uses."""
+    way_out = f"; choose the format the {kind} was trained with"
     return ChatTemplate(tokenizer, f"PRM format {prm_format.name!r}", way_out)
 
 

@@ -181,7 +181,11 @@ def _blocks(tensor: StoredTensor) -> Iterator[np.ndarray]:
     step = _BLOCK // kind.itemsize
     for start in range(0, size, step):
         offset = tensor.start + start * kind.itemsize
-        yield np.fromfile(tensor.file, kind, min(step, size - start), offset=offset)
+        count = min(step, size - start)
+        values = np.fromfile(tensor.file, kind, count, offset=offset)
+        if len(values) < count:
+            raise BadInputError(f"{str(tensor.file)!r} ends early: download it again")
+        yield values
 
 
 def _magnitudes(tensor: StoredTensor) -> Iterator[np.ndarray]:
@@ -200,7 +204,8 @@ def _equal(one: StoredTensor, other: StoredTensor) -> bool:
     """Whether two tensors are stored as the same bytes."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
-    return all(map(np.array_equal, _blocks(one), _blocks(other)))
+    pairs = zip(_blocks(one), _blocks(other), strict=True)
+    return all(first.tobytes() == second.tobytes() for first, second in pairs)
 
 
 def _num_small(magnitudes: np.ndarray) -> int:
