@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import logging
 import math
 import pathlib
@@ -22,7 +21,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pydantic
 from orbax.checkpoint import v1 as ocp
 
 import learners
@@ -33,6 +31,7 @@ from ..live.method import Origin
 from ..specs.calibrations import with_defaults
 from ..storage import durable
 from ..storage.reading import read_json, reading
+from ..storage.rules import INTEGER, MAPPING, NUMBER, TEXT, TRUTH
 from .checkpoint_migration import (
     excluding_new_features,
     from_format_2,
@@ -159,9 +158,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             raise ValueError("a value is not finite")
         table = np.asarray(tree["actions"])
     actions = train_config.cats.actions
-    with np.errstate(over="ignore"):  # too large a number in the JSON is another table
-        rows = np.asarray(actions.rows, np.float32)
-    if not np.array_equal(table, rows):
+    if not np.array_equal(table, np.asarray(actions.rows, np.float32)):
         raise BadInputError(
             f"{path}: the action table in {JSON_NAME} is not the one the network was trained "
             "with: restore the JSON that belongs to it, or train again"
@@ -236,7 +233,12 @@ def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[st
         for each in (info, start.info)
         for question, text in zip(each.get("questions", ()), each.get("texts", ()), strict=True)
     }
-    return {**info, "start": digest(start), "questions": list(known.values()), "texts": list(known)}
+    return {
+        **info,
+        "start": digest(start),
+        "questions": list(known.values()),
+        "texts": list(known),
+    }
 
 
 def digest(checkpoint: Checkpoint) -> str:
@@ -376,29 +378,47 @@ def config_document(config: learners.TrainConfig) -> dict[str, Any]:
     return document
 
 
-class _Settings(pydantic.BaseModel):
-    """A training configuration in a file, apart from its algorithm."""
-
-    model_config = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    train_config: learners.TrainConfig
+def _check_like(value: Any, example: Any, name: str) -> None:
+    """Raise ValueError if a JSON value has another type than in an example of its document."""
+    if isinstance(example, dict):
+        if not MAPPING.holds(value):
+            raise ValueError(f"{name} must be a mapping")
+        for key in value.keys() & example.keys() - {"algorithm"}:
+            _check_like(value[key], example[key], f"{name}.{key}")
+    elif isinstance(example, list | tuple):
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} must be a list")
+        for place, item in enumerate(value if example else ()):
+            _check_like(item, example[min(place, len(example) - 1)], name)
+    elif example is not None:
+        rule = TRUTH if isinstance(example, bool) else INTEGER if isinstance(example, int) else None
+        rule = rule or (TEXT if isinstance(example, str) else NUMBER)
+        if not rule.holds(value):
+            raise ValueError(f"{name} must be {rule.what}")
 
 
 def _train_config(values: dict[str, Any]) -> learners.TrainConfig:
+    values = {"prm_token_costs": (1.0,), **values}  # older ones have none
+    _check_like(values, config_document(learners.TrainConfig()), "train_config")
     for name in ("actor_hidden", "critic_hidden"):
         if len(values[name]) > _MAX_LAYERS or not all(0 < n <= _MAX_WIDTH for n in values[name]):
             raise ValueError(f"{name} must be at most {_MAX_LAYERS} widths of 1 to {_MAX_WIDTH}")
     if len(values["cats"]["actions"]["rows"]) > _MAX_ACTIONS:
         raise ValueError(f"it has more than {_MAX_ACTIONS} actions")
+    cats = dict(values["cats"])
+    cats["base"] = search.Sampling(**cats["base"])
+    cats["reward"] = search.cats.RewardWeights(**cats["reward"])
+    cats["excluded_features"] = tuple(cats["excluded_features"])
+    cats["actions"] = search.cats.ActionTable(tuple(tuple(row) for row in cats["actions"]["rows"]))
     learner = dict(values["learner"])
-    settings = dict(learner.pop("algorithm"))
-    algorithm = learners.ALGORITHMS[settings.pop("name")](**settings)
-    # In JSON, because a list is no tuple elsewhere.
-    content = json.dumps({"train_config": {**values, "learner": learner}})
-    try:
-        config = _Settings.model_validate_json(content).train_config
-    except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    learner = dataclasses.replace(config.learner, algorithm=algorithm)
-    return dataclasses.replace(config, learner=learner)
+    settings = dict(learner["algorithm"])
+    learner["algorithm"] = learners.ALGORITHMS[settings.pop("name")](**settings)
+    lists = ("num_candidates", "prices", "prm_token_costs", "actor_hidden", "critic_hidden")
+    return learners.TrainConfig(
+        **{
+            **values,
+            "cats": search.cats.CatsConfig(**cats),
+            "learner": learners.LearnerConfig(**learner),
+            **{name: tuple(values[name]) for name in lists},
+        }
+    )

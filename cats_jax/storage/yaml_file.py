@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from ..errors import BadInputError, known_names, quoted
-from .rules import COUNT, TEXT, TRUTH, Rule, list_of
+from .rules import TEXT, TRUTH, Rule, list_of
 
 
 @contextlib.contextmanager
@@ -62,5 +62,5 @@ _RULES = {
     _TEXTS: Rule("a list of texts", list_of(TEXT).holds),
     "str": Rule("a text: write it in quotes", TEXT.holds),
     "bool": TRUTH,
-    "int": Rule("a number, 0 or more", COUNT.holds),
+    "int": Rule("a number, 0 or more", lambda value: type(value) is int and value >= 0),
 }
