@@ -196,7 +196,7 @@ def solve(
     clusters: Int[Array, " N"],
     leaves: Bool[Array, " N"],
 ) -> _Visit:
-    """The end of the branch and bound.
+    """The end of the branch and bound: `best` is kept, and `newest` >= 0 if the visits ran out.
 
     Args:
         program: constants, with lambdac > 0.

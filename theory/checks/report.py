@@ -83,7 +83,7 @@ class CheckReport:
 
 
 def exact(values: Numbers) -> Measured:
-    """Numbers known to rounding."""
+    """Values known to rounding."""
     array = np.atleast_1d(np.asarray(values, np.float64)).ravel()
     return Measured(array, array, array)
 

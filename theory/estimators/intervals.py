@@ -67,7 +67,7 @@ def bounded_mean(values: Numbers, *, confidence: float = CONFIDENCE) -> Estimate
 
 
 def unit_interval(values: Numbers, name: str) -> np.ndarray:
-    """Numbers as f64[n], checked to be in [0, 1].
+    """Values as f64[n], checked to be in [0, 1].
 
     Raises:
         ValueError: no numbers, no values, not one-dimensional, or one outside [0, 1], NaN included.
