@@ -122,11 +122,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        line = (
-            f"nothing more can be written ({error.strerror}): free space and give the same command "
-            "again"
-        )
-        print(f"cats-jax: {line if error.errno in _FULL else _unexpected(error)}", file=sys.stderr)
+        line = _full(error) if error.errno in _FULL else _unexpected(error)
+        print(f"cats-jax: {line}", file=sys.stderr)
         return 1
     # Code that reads files reports their errors itself; any other error is a bug here.
     except Exception as error:
@@ -151,6 +148,13 @@ def _current(words: Sequence[str]) -> list[str]:
             warnings.warn(line, FormerNameWarning, stacklevel=2)
         current.append(word if name is None else name + word[len(option) :])
     return current
+
+
+def _full(error: OSError) -> str:
+    return (
+        f"nothing more can be written ({error.strerror}): free space and give the same command "
+        "again"
+    )
 
 
 def _unexpected(error: Exception) -> str:

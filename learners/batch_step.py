@@ -5,6 +5,7 @@ A2C may also take the transitions one by one, in the order of Algorithm 1.
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from .rows import map_blocks, pack, sum_blocks
 from .types import LearnerState, Metrics
 
 
-class _BatchStep:
+class _BatchStep(abc.ABC):
     """One optimiser step on the mean loss over the transitions, weighted by `weight_t`."""
 
     normalize_advantages: bool
@@ -32,11 +33,11 @@ class _BatchStep:
         """Optimiser steps of one update; None if the number depends on the transitions."""
         return 1
 
+    @abc.abstractmethod
     def actor_loss(
         self, log_prob: Float[Array, " N"], advantage: Float[Array, " N"]
     ) -> Float[Array, " N"]:
         """The loss of each decision."""
-        raise NotImplementedError
 
     def update(
         self,

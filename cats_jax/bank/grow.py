@@ -113,7 +113,16 @@ class _GrowingTree(ScoredTree):
         self._first_new = 1
         self._answers: dict[str, int] = {}
         self._wrong_answers = AnswerClasses(grader)
-        self._add_node(parent=-1)
+        self._add_node(
+            parent=-1,
+            text="",
+            text_class=0,
+            num_tokens=0,
+            log_prob=0.0,
+            done=False,
+            invalid=False,
+            answer=-1,
+        )
         draws = [float(entry.root_draws) for entry in allocation.draws]
         # Number of paths that arrive at a node: for each setting, and for a mixture of all.
         self._arrivals = {ROOT: np.array([*draws, max(draws)])}

@@ -55,11 +55,6 @@ class Allocation:
         return bool(self.revisits_per_prm or self.root_draws_per_prm)
 
 
-_ROOT_VALUES = dict(
-    text="", text_class=0, num_tokens=0, log_prob=0.0, done=False, invalid=False, answer=-1
-)
-
-
 @dataclass
 class Nodes:
     """A tree's nodes by columns, breadth first; the children of a node are consecutive rows.
@@ -99,10 +94,29 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.parent)
 
-    def add(self, *, settings: int, prms: int, **values: Any) -> int:
-        """Append a node without draws and scores, by default a root; returns its row."""
-        for name, value in {**_ROOT_VALUES, **values}.items():
-            getattr(self, name).append(value)
+    def add(
+        self,
+        *,
+        settings: int,
+        prms: int,
+        parent: int,
+        text: str,
+        text_class: int,
+        num_tokens: int,
+        log_prob: float,
+        done: bool,
+        invalid: bool,
+        answer: int,
+    ) -> int:
+        """Append a node without draws and scores; returns its row."""
+        self.parent.append(parent)
+        self.text.append(text)
+        self.text_class.append(text_class)
+        self.num_tokens.append(num_tokens)
+        self.log_prob.append(log_prob)
+        self.done.append(done)
+        self.invalid.append(invalid)
+        self.answer.append(answer)
         self.draws.append([0] * settings)
         self.score.append([0.0] * prms)
         self.prm_tokens.append([0] * prms)

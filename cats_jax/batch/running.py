@@ -42,7 +42,6 @@ def run_plan(
         if wandb is not None:
             sinks.append(WeightsAndBiases(wandb, plan.folder.name, plan.evaluation.manifest))
         observers: list[Observer] = [stack.enter_context(Tracker(sinks))]
-        seed, claim = plan.evaluation.cells[0].seed, plan.claim
         runner = stack.enter_context(_workers(plan)) if plan.runner is None else plan.runner
         if progress is not None:
             observers.insert(0, stack.enter_context(progress))
@@ -55,9 +54,15 @@ def run_plan(
             grader=plan.grader,
             observers=observers,
             keep_going=keep_going,
-            until=None if claim is None else UntilCertified(claim, seed),
+            until=_until_certified(plan),
         )
     return finished(writer, plan.times, started)
+
+
+def _until_certified(plan: RunPlan) -> UntilCertified | None:
+    if plan.claim is None:
+        return None
+    return UntilCertified(plan.claim, plan.evaluation.cells[0].seed)
 
 
 def _workers(plan: RunPlan) -> AbstractContextManager[CellRunner]:

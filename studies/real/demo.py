@@ -25,7 +25,7 @@ import yaml
 from cats_jax.datasets.hub import hub_rows
 from cats_jax.datasets.published import PUBLISHED
 from cats_jax.errors import BadInputError
-from cats_jax.models.backend import cpu_computes_bfloat16
+from cats_jax.models.backend import count_gpus, cpu_computes_bfloat16
 from cats_jax.runs.folder import Row, read_run
 from cats_jax.storage.yaml_reading import load_yaml
 
@@ -148,7 +148,7 @@ def make_model(demo: Demo) -> None:
 def write_recipe(source: pathlib.Path, engine: str, target: pathlib.Path) -> None:
     """Write a recipe with all models on an engine, a key of `ENGINES`."""
     recipe = load_yaml(source, "recipe")
-    dtype = {} if cpu_computes_bfloat16() else {"dtype": "float32"}
+    dtype = {} if count_gpus() or cpu_computes_bfloat16() else {"dtype": "float32"}
     for model in (recipe["policy"], *recipe["prms"]):
         model.update(ENGINES[engine] | dtype)
     target.parent.mkdir(parents=True, exist_ok=True)

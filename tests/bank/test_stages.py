@@ -163,7 +163,18 @@ def test_the_cache_of_a_prm_is_bounded(monkeypatch, alone):
 def test_a_tree_without_valid_steps_has_a_column():
     nodes = Nodes()
     for parent, invalid in ((-1, False), (0, True)):
-        nodes.add(settings=1, prms=0, parent=parent, invalid=invalid)
+        nodes.add(
+            settings=1,
+            prms=0,
+            parent=parent,
+            text="",
+            text_class=0,
+            num_tokens=0,
+            log_prob=0.0,
+            done=False,
+            invalid=invalid,
+            answer=-1,
+        )
     (column,) = score.score_column([(question_set(1).questions[0], nodes)], CachingPrm())
     assert (column.score, column.prm_tokens, column.prompt_tokens) == ([0.0, 0.0], [0, 0], 0)
 

@@ -9,7 +9,7 @@ import pytest
 import theory
 from cats_jax import cli
 from theory import checks, estimators
-from theory.checks import best_of_n, report, risk, simulated_search
+from theory.checks import best_of_n, gap_bound, report, simulated_search, trainings
 
 HOLDS, FAILS, OPEN = report.Verdict.HOLDS, report.Verdict.FAILS, report.Verdict.OPEN
 SLOW = (
@@ -337,7 +337,7 @@ def test_worst_violations_are_the_worst_over_all_risks(n):
     for mu in np.linspace(0, 1, 4001):
         violated = [k for k in range(n + 1) if mu > k / n + 0.8 / math.sqrt(n) - 1e-12]
         worst = max(worst, sum(math.comb(n, k) * mu**k * (1 - mu) ** (n - k) for k in violated))
-    found = risk.worst_violations(bound, [n])[0]
+    found = trainings.worst_violations(bound, [n])[0]
     # A grid of risks comes close to the supremum from below.
     assert worst <= found + 1e-9
     assert found == pytest.approx(worst, abs=5e-3)
@@ -347,7 +347,7 @@ def test_suprema_over_posteriors_find_the_worst_posterior():
     # Two hypotheses: the posterior is one number, so it can be searched.
     n, trials = 6, 40
     risks = np.array([0.3, 0.6])
-    found = risk.posterior_suprema(
+    found = gap_bound.posterior_suprema(
         0.3,
         0.6,
         np.array([n - 1.0]),
@@ -398,9 +398,9 @@ def test_outcomes_agree_with_loops():
 
 
 def test_memorisers_have_the_gap_that_arithmetic_gives():
-    gaps = risk.memoriser_gaps(seed=0, num_inputs=50, num_samples=30, trials=4000)
+    gaps = trainings.memoriser_gaps(seed=0, num_inputs=50, num_samples=30, trials=4000)
     assert gaps.mean() == pytest.approx(0.5 * (1 - 1 / 50) ** 30, abs=0.005)
-    stored = risk.stored_label_gaps(seed=0, num_weights=1, num_samples=30, trials=4000)
+    stored = trainings.stored_label_gaps(seed=0, num_weights=1, num_samples=30, trials=4000)
     assert stored.mean() == pytest.approx(0.5 * (1 - 1 / 52) ** 30, abs=0.005)
 
 

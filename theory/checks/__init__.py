@@ -11,10 +11,32 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 
-from . import accuracy, budget, held_out, learning, misranking, risk, simulated_search
+from . import (
+    accuracy,
+    budget,
+    descriptions,
+    gap_bound,
+    held_out,
+    learning,
+    misranking,
+    risk_to_scores,
+    sharper_bounds,
+    simulated_search,
+)
 from .report import CheckReport, Verdict
 
-_MODULES = (risk, misranking, accuracy, held_out, simulated_search, budget, learning)
+_MODULES = (
+    gap_bound,
+    descriptions,
+    sharper_bounds,
+    risk_to_scores,
+    misranking,
+    accuracy,
+    held_out,
+    simulated_search,
+    budget,
+    learning,
+)
 
 
 def _named(name: str, function: Callable[..., CheckReport]) -> Callable[..., CheckReport]:

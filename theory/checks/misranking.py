@@ -80,7 +80,8 @@ def worst_falls(laws: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     return np.where(gaps > 2.0 + _ROUNDING, 0.0, np.where(gaps > 1.0 + _ROUNDING, worst, 1.0))
 
 
-_PAIRS = f", worst of {len(two_point_laws()) ** 2} pairs of laws"
+def _of_pairs() -> str:
+    return f", worst of {len(two_point_laws()) ** 2} pairs of laws"
 
 
 def check_misranking_paper(*, bound: PairBound = misranking_paper) -> CheckReport:
@@ -112,7 +113,7 @@ def check_misranking_independent(*, bound: PairBound = misranking_hoeffding) -> 
     return _at_gaps(
         bound,
         worst_independent,
-        _PAIRS,
+        _of_pairs(),
         claim="exp(-t^2/4) bounds the probability of an error for independent mean-zero "
         "deviations.",
         source="here, sharper than eq. 6",
@@ -125,7 +126,7 @@ def check_misranking_worst_case(*, bound: PairBound = misranking_worst_case) -> 
     return _at_gaps(
         bound,
         worst_independent,
-        _PAIRS,
+        _of_pairs(),
         claim="1/(1+t) for t <= 1, 1/(2t) for t <= 2, 0 beyond, bounds the probability of an error "
         "for independent mean-zero deviations.",
         source="here",

@@ -53,7 +53,6 @@ class PromptEncoder:
         self.end_ids = frozenset(
             vocabulary[name] for name in policy_format.end_tokens if name in vocabulary
         )
-
         self.prompt_ids: Callable[..., Ids] = functools.lru_cache(_REMEMBERED)(self._prompt_ids)
 
     def _shows_system(self, system: str) -> bool:

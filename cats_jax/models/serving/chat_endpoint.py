@@ -326,7 +326,8 @@ def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
     usage = reply.get("usage")
     if usage is None:
         raise UnfitServerError("does not count tokens (usage)")
-    prompt, completion = (token_count(usage[f"{kind}_tokens"]) for kind in ("prompt", "completion"))
+    prompt = token_count(usage["prompt_tokens"])
+    completion = token_count(usage["completion_tokens"])
     details = usage.get("prompt_tokens_details") or {}
     cached = min(prompt, token_count(details.get("cached_tokens") or 0))
     most = body.get("n", 1) * body["max_tokens"]
