@@ -80,7 +80,7 @@ _AND_OR = re.compile(
 _OR = re.compile(r"\bor\b|\\(?:lor|vee)")
 _SIGN_OF_ORDER = r"(?:[<>]|\\(?:leqslant|geqslant|leq|geq|le|ge|lt|gt)(?![a-zA-Z]))"
 _INEQUALITY = re.compile(_SIGN_OF_ORDER)
-_RELATION = re.compile(rf"=|{_SIGN_OF_ORDER}")
+_RELATION = re.compile(rf"=|{_SIGN_OF_ORDER}|\\(?:ne|neq)(?![a-zA-Z])")
 # 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}; k\pi (k \in \mathbb{Z})
 _QUALIFICATION = re.compile(
     rf"(?<=\S)(?:,? ?{TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"

@@ -106,6 +106,9 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Equality
     if one.kind == "ratio":
         return Equality(_same_ratio(one.items, two.items))
     if one.kind in ("list", "and", "or"):
+        # An item \{1\} is a set and not the number 1.
+        if len({sum(item.startswith(r"\{") for item in each.items) for each in (one, two)}) > 1:
+            return Equality(False)
         return Equality(_same_in_any_order(list(one.items), list(two.items), tolerance))
     return Equality(all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True)))
 

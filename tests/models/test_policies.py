@@ -6,9 +6,10 @@ import dataclasses
 import prm_families
 import pytest
 import tiny_models
+import torch
 from byte_vocabulary import byte_tokenizer
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cats_jax.commands.dry_run import show_bounds
 from cats_jax.commands.terminal import make_console
@@ -27,6 +28,7 @@ from cats_jax.models.prompts.policy_format import (
 )
 from cats_jax.models.resolve import resolve_models
 from cats_jax.models.source import ModelFolders
+from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.world import tokenizer as world
 
@@ -272,6 +274,23 @@ def test_the_prompt_may_stand_around_the_question(tokenizers):
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     return prm_families.rlhflow(tmp_path_factory.mktemp("policy") / "tiny-llama", dated=True)
+
+
+@torch.inference_mode()
+def test_a_policy_answers_the_rendered_conversation(policy):
+    """Greedy, from the open turn and from a partial answer: one full forward pass per token."""
+    generator = HuggingFaceGenerator(policy, max_step_tokens=12)
+    model = LlamaForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
+    question, tokenizer = Question("q", QUESTION), AutoTokenizer.from_pretrained(policy)
+    ids = list(literal(tokenizer, LLAMA_3, QUESTION, add_generation_prompt=True))
+    path = ()
+    for _ in range(2):
+        request = StepRequest(question, path, (1,), 0.0, 1.0, 0, False)
+        ((sample,),) = generator.generate([request]).samples
+        for token in sample.step.token_ids:
+            assert token == int(model(torch.tensor([ids])).logits[0, -1].argmax())
+            ids.append(token)
+        path = (*path, sample.step)
 
 
 def test_a_policy_s_steps_and_answers_end_as_its_format_says(policy, tmp_path):

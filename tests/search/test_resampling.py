@@ -7,6 +7,7 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,11 @@ def test_copies_sum_to_the_total_and_none_are_of_a_row_without_mass(name, mass, 
     expected = np.asarray(mass) / np.sum(mass) * total
     if name == "systematic":
         assert (np.abs(copies - expected) < 1 + 1e-4).all()
+        # With eighths no sum is rounded, in float32 and in the oracle.
+        eighths = [round(8 * each) for each in mass]
+        offset = float(jax.random.uniform(jax.random.key(seed), (), jnp.float32))
+        teeth = oracle.systematic_resample(offset, eighths, total)
+        assert drawn(name, seed, eighths, total).tolist() == teeth
     if name == "residual":
         exact = [Fraction(float(np.float32(each))) for each in mass]
         assert all(
