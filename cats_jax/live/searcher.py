@@ -161,9 +161,7 @@ class Searcher:
             limits=Limits(max_tokens=max_tokens, max_seconds=max_seconds),
             recorder=recorder,
         )
-        sparsity = (0.0, 0.0) if read is None else (read.sparsity_total, read.sparsity_last_layer)
-        context = search.Context(price, *sparsity, search.Calibration(*calibration), prm_token_cost)
-        self._context = jax.tree.map(np.float32, context)
+        self._context = _context(price, read, calibration, prm_token_cost)
         self._budget = num_candidates * max_depth if budget is None else budget
         self._seed = seed
         self._params = method.params
@@ -302,6 +300,14 @@ def _foreign(method: SearchMethod, policy: StepGenerator, scorer: StepScorer | N
     if scorer is not None:
         models[f"prm {scorer.name}"] = {"name": scorer.name}
     return method.origin.warning(models)
+
+
+def _context(
+    price: float, scorer: StepScorer | None, calibration: Sequence[float], prm_token_cost: float
+) -> search.Context:
+    sparsity = (0.0, 0.0) if scorer is None else (scorer.sparsity_total, scorer.sparsity_last_layer)
+    values = search.Calibration(*calibration)
+    return jax.tree.map(np.float32, search.Context(price, *sparsity, values, prm_token_cost))
 
 
 def _judge(

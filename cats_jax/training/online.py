@@ -112,19 +112,11 @@ def train_online(
             searches = _searches(recipe, config, models, grader, calibrations, questions, seed)
             _iterate(config, searches, progress, keys, output, report)
         collapsed = bool(learners.has_collapsed(progress.curves().top_action))
-        info = {
-            **_questions_info(config, questions, seed),
-            "prms": list(calibrations),
-            "calibration": {label: list(values) for label, values in calibrations.items()},
-            "models": dict(manifest["models"]),
-            "seed": seed,
-            "index": 0,
-            "collapsed": collapsed,
-            "collapse": {"in_training": collapsed},
-            "prices": list(config.prices),
-            "num_candidates": list(config.num_candidates),
-        }
         _plot(progress, output)
+        info = {
+            **_info(config, questions, calibrations, seed, collapsed),
+            "models": dict(manifest["models"]),
+        }
         info = checkpoint.with_questions_of(info, start)
         checkpoint.save(controller, progress.state, config, info=info)
     report(f"checkpoint: {controller}" + (", COLLAPSED in training" if collapsed else ""))
@@ -253,6 +245,27 @@ def _searches(
     grader = default_grader(recipe.questions) if grader is None else grader
     loaded = Models(policy, tuple(prms), grader)
     return OnlineSearches(config, questions, loaded, seed=seed, in_flight=recipe.in_flight)
+
+
+def _info(
+    config: learners.TrainConfig,
+    questions: QuestionSet,
+    calibrations: Mapping[str, CalibrationValues],
+    seed: int,
+    collapsed: bool,
+) -> dict[str, Any]:
+    """The checkpoint's entries on the training, but for the models."""
+    return {
+        **_questions_info(config, questions, seed),
+        "prms": list(calibrations),
+        "calibration": {label: list(values) for label, values in calibrations.items()},
+        "seed": seed,
+        "index": 0,
+        "collapsed": collapsed,
+        "collapse": {"in_training": collapsed},
+        "prices": list(config.prices),
+        "num_candidates": list(config.num_candidates),
+    }
 
 
 def _questions_info(

@@ -79,13 +79,7 @@ def deepconf_online(
         stopped = memory.is_over & (length >= window_size) & (pool.certainty < bar)
         grows, ends = growing(state) & ~stopped, pool.valid & pool.done & ~stopped
         ended = taken + jnp.sum(ends, dtype=jnp.int32)
-        # A root without a budget would count as a path that ended.
-        begins = (
-            (over & ~memory.is_over & (ended > 0))
-            & (state.num_candidates > warmup_traces)
-            & (ended < state.width)
-            & (state.spent < state.budget)
-        )
+        begins = over & ~memory.is_over & _has_room(state, ended, warmup_traces)
         paths = join(memory.root, _weighed(pool, bar))
         marked = jnp.concatenate([begins[None], grows | ends])
         # A recipe may set fewer places than N.
@@ -120,6 +114,17 @@ def _no_warmup(state: SearchState) -> Warmup:
         bar=jnp.float32(0.0),
         is_over=jnp.bool_(False),
         length=jnp.zeros(state.frontier.valid.shape, jnp.int32),
+    )
+
+
+def _has_room(state: SearchState, ended: Int[Array, ""], warmup_traces: int) -> Bool[Array, ""]:
+    """Whether paths can follow a warm-up of which `ended` paths have ended."""
+    # A root without a budget would count as a path that ended.
+    return (
+        (ended > 0)
+        & (state.num_candidates > warmup_traces)
+        & (ended < state.width)
+        & (state.spent < state.budget)
     )
 
 

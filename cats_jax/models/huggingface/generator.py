@@ -315,12 +315,15 @@ class HuggingFaceGenerator(StepPolicy):
             row_of = place[history]
 
         if drawn is not None:
-            if not all(math.isfinite(each.log_prob) for each in endings):
-                raise RunStoppedError(
-                    f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
-                    "load it with dtype float32 or bfloat16, and check its weights"
-                )
+            self._check_finite(endings)
             drawn.add(p.sample, ending, endings)
+
+    def _check_finite(self, endings: Sequence[_Ending]) -> None:
+        if not all(math.isfinite(each.log_prob) for each in endings):
+            raise RunStoppedError(
+                f"policy {self._model.name!r}: log-probabilities of its tokens are not finite: "
+                "load it with dtype float32 or bfloat16, and check its weights"
+            )
 
     def _finished(
         self, p: Draws, alive: Tensor, token: Tensor, num_tokens: int
