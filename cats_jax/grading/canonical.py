@@ -112,7 +112,7 @@ _POINT = re.compile(
     rf"\(((?:[a-zA-Z]|{_GREEK})(?:,(?:[a-zA-Z]|{_GREEK}))+)\)"
     r"(?:=(?=\(.*\)$)|\\in(?=\\\{.*\}$))"
 )
-_SET_BUILDER = re.compile(r"\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid ?|[|:])([^|:,;{}]*)\\\}")
+_SET_BUILDER = re.compile(r"\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid ?|[|:])([^|:;{}]*)\\\}")
 _MEANINGS = {
     r"\mathbb{R}": r"(-\infty,\infty)", "all real numbers": r"(-\infty,\infty)",
     "all reals": r"(-\infty,\infty)", r"\{\}": r"\emptyset", "empty set": r"\emptyset",
@@ -222,7 +222,8 @@ def _one_round(text: str) -> str:
     text = (_ANY_SPACE if _THOUSANDS.search(text) else _LIST_SPACE).sub(";", text)
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
     text = _ONE_NUMBER.sub(lambda match: match[0].replace(",", ""), text)
-    if (builder := _SET_BUILDER.fullmatch(text)) and _CONDITION.search(builder[2]):
+    builder = _SET_BUILDER.fullmatch(text)
+    if builder and all(map(_CONDITION.search, builder[2].split(","))):
         text = builder[2]
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
     text = _without_assignment(text.strip().rstrip(_ENDS).strip())
@@ -296,10 +297,10 @@ def _is_balanced(text: str) -> bool:
 
 def _connected(text: str) -> str:
     r"""With `;` for "and" and "or", but `\land` and `\lor` where an inequality is beside them."""
-    pieces = _AND_OR.split(text)
+    pieces, has_order = _AND_OR.split(text), _INEQUALITY.search(text)
     for place in range(1, len(pieces), 2):
         beside = pieces[place - 1], pieces[place + 1]
-        if all(map(_RELATION.search, beside)) and any(map(_INEQUALITY.search, beside)):
+        if has_order and all(map(_RELATION.search, beside)):
             pieces[place] = r" \lor " if _OR.search(pieces[place]) else r" \land "
         elif not pieces[place].lstrip(", ").startswith((r"\l", r"\w", r"\v")):
             pieces[place] = ";"

@@ -35,7 +35,7 @@ from .formula_text import readable
 from .inequalities import alternatives, common, intervals
 from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .power_products import is_zero_sum
-from .structure import Structure, structure
+from .structure import Structure, is_set, structure
 
 _NORMALISATION = NormalizationConfig(
     basic_latex=True,
@@ -106,10 +106,10 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Equality
     if one.kind == "ratio":
         return Equality(_same_ratio(one.items, two.items))
     if one.kind in ("list", "and", "or"):
-        # An item \{1\} is a set and not the number 1.
-        if len({sum(item.startswith(r"\{") for item in each.items) for each in (one, two)}) > 1:
-            return Equality(False)
-        return Equality(_same_in_any_order(list(one.items), list(two.items), tolerance))
+        ones, twos = _by_nesting(first, one), _by_nesting(second, two)
+        return Equality(
+            all(_same_in_any_order(*pair, tolerance) for pair in zip(ones, twos, strict=True))
+        )
     return Equality(all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True)))
 
 
@@ -158,7 +158,17 @@ def _same(first: str, second: str, tolerance: float | None) -> bool:
     return first == second or compare(first, second, tolerance).equal
 
 
+def _by_nesting(text: str, found: Structure) -> tuple[list[str], list[str]]:
+    r"""The items that are sets in a set, as both of \{\{1\},\{2\}\}, and all other items."""
+    if not is_set(text):
+        return [], list(found.items)
+    sets = [item for item in found.items if is_set(item)]
+    return sets, [item for item in found.items if not is_set(item)]
+
+
 def _same_in_any_order(ones: list[str], twos: list[str], tolerance: float | None) -> bool:
+    if len(ones) != len(twos):
+        return False
     for same in [one for one in ones if one in twos]:
         if same in twos:
             ones.remove(same)

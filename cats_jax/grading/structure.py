@@ -69,6 +69,13 @@ def structure(text: str, *, separators: bool = True) -> Structure:
     return _list([text]) if _SIGN.search(text) else Structure("one", (text,))
 
 
+def is_set(text: str) -> bool:
+    r"""Whether one pair of braces, `\{ \}` or `{ }`, encloses the text."""
+    if text.startswith(r"\{") and text.endswith(r"\}"):
+        return _encloses(text, 1)
+    return text.startswith("{") and text.endswith("}") and _encloses(text, 0)
+
+
 def depth(text: str) -> int:
     """Largest number of brackets of any kind that are open at a time."""
     deepest = level = 0

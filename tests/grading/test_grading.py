@@ -128,6 +128,9 @@ def test_a_grade_of_a_run_compares_names(grader):
     assert not grade_answer(grader, "x=5", "y=5", None).correct
     assert not grade_answer(grader, r"x \le 5", r"y \le 5", None).correct
     assert not grade_answer(grader, "f(x)<3", "x<3", None).correct
+    assert not grade_answer(grader, "f(x)>=3", "x>=3", None).correct
+    assert not grade_answer(grader, "x≤3", "y≤3", None).correct
+    assert grade_answer(grader, "f(y)=5", "g(y)=5", None).correct
     assert grade_answer(grader, "x=5", "5", None).correct
     assert grade_answer(grader, "f(x)=5", "y=5", None).correct
     assert grader.equivalent("x=5", "y=5")

@@ -63,7 +63,9 @@ def check_dirac_density(*, seed: int, bound: Bound = dirac_bound) -> CheckReport
     )
 
 
-def check_sparsity_unit_constant(*, seed: int, bound: Bound = sparsity_bound) -> CheckReport:
+def check_sparsity_unit_constant(
+    *, seed: int, bound: Callable[..., Any] = sparsity_bound
+) -> CheckReport:
     """The bound with c = 1, against eight weights that store 416 labels."""
     num_weights, n = 8, 200
     gaps = stored_label_gaps(seed=seed, num_weights=num_weights, num_samples=n, trials=1000)
@@ -101,7 +103,7 @@ def check_sparsity_code(*, code_length: Callable[..., float] = support_code_leng
     )
 
 
-def check_sparsity_says_something(*, bound: Bound = sparsity_bound) -> CheckReport:
+def check_sparsity_says_something(*, bound: Callable[..., Any] = sparsity_bound) -> CheckReport:
     """The sparsity bound of the paper's own five PRMs.
 
     The paper computes no value of its bound: n, delta, c and the meaning of d are our choice. n is

@@ -97,7 +97,7 @@ def check_prior_after_data(*, seed: int, bound: Bound = generalization_gap_bound
 def check_steps_as_samples(*, bound: Bound = generalization_gap_bound) -> CheckReport:
     """n counts independent units: identical steps of one question count once."""
     questions, steps = (120, 12_000), 66
-    violations = worst_violations(
+    found = worst_violations(
         lambda risk, m: risk + bound(np.zeros_like(m), num_samples=steps * m, delta=_DELTA),
         questions,
     )
@@ -105,7 +105,7 @@ def check_steps_as_samples(*, bound: Bound = generalization_gap_bound) -> CheckR
         claim="n may count the steps of all questions, although those of one question are not "
         "independent (66 equal steps each).",
         source="n of section 4.1 for the steps of section 3.2, against assumption 4.1",
-        measured=exact(violations),
+        measured=exact(found),
         at_most=_DELTA,
         where=lambda i: (
             f"{questions[i]} questions, n={questions[i] * steps}; probability beyond the bound"
