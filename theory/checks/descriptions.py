@@ -81,7 +81,7 @@ def check_sparsity_unit_constant(
     )
 
 
-def check_sparsity_code(*, code_length: Callable[..., float] = support_code_length) -> CheckReport:
+def check_sparsity_code(*, code_length: Callable[..., Any] = support_code_length) -> CheckReport:
     """With c = (code length) / (nonzeros ln d) the sparsity bound is an Occam bound."""
     cases = [(d, bits) for d in range(1, 9) for bits in range(1, 5)]
     masses = [
