@@ -138,7 +138,9 @@ def test_an_interrupted_run_ends_within_seconds_and_keeps_the_replies_that_have_
         command = ["evaluate", recipe, "--output", str(tmp_path / "run")]
         program = "import sys; from cats_jax.cli import main; main(sys.argv[1:])"
         with subprocess.Popen(
-            [sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-X", "faulthandler", "-c", program, *command],
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process:
             until = time.monotonic() + 200
             while len(server.bodies) < 20:
@@ -147,7 +149,11 @@ def test_an_interrupted_run_ends_within_seconds_and_keeps_the_replies_that_have_
                 time.sleep(0.1)
             process.send_signal(signal.SIGINT)
             started = time.monotonic()
-            _, error = process.communicate(timeout=60)
+            try:
+                _, error = process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)  # prints what its threads do
+                pytest.fail(process.communicate()[1])
         assert time.monotonic() - started < 20  # the server would be waited for for 300 s
     assert process.returncode == 1
     assert "cats-jax: interrupted" in error
