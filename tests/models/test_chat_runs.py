@@ -136,7 +136,12 @@ def test_an_interrupted_run_ends_within_seconds_and_keeps_the_replies_that_have_
     with serving(*said, *["never"] * 1000, honours_n=False) as server:
         recipe = _recipe(tmp_path / "run", server, ["majority"], replies=str(replies))
         command = ["evaluate", recipe, "--output", str(tmp_path / "run")]
-        program = "import sys; from cats_jax.cli import main; main(sys.argv[1:])"
+        # A suite that runs in the background may have SIGINT ignored, and so would the command.
+        program = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT]); "
+            "from cats_jax.cli import main; main(sys.argv[1:])"
+        )
         with subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-c", program, *command],
             stderr=subprocess.PIPE,
