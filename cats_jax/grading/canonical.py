@@ -89,7 +89,6 @@ _QUALIFICATION = re.compile(
     r"|(?:(?<=,)|(?<=, )|(?:for|where|with) ?\}? ?)\$?[a-zA-Z] ?\\in ?\\mathbb ?\{?[A-Z]).*$"
     r"|(?<=\S) ?\([a-zA-Z] ?\\in ?\\mathbb ?\{?[A-Z]\}?\)$"
 )
-_CONDITION = re.compile(r"[<>=]|\\(?:le|ge|leq|geq|lt|gt|ne|neq)(?![a-zA-Z])")
 _TEXT = re.compile(rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}")
 _WRAPPER = re.compile(rf"(?:\\(?:boxed|fbox|underline)|{TEXT_COMMAND})\s*\{{")
 _BASES = {
@@ -223,7 +222,7 @@ def _one_round(text: str) -> str:
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
     text = _ONE_NUMBER.sub(lambda match: match[0].replace(",", ""), text)
     builder = _SET_BUILDER.fullmatch(text)
-    if builder and all(map(_CONDITION.search, builder[2].split(","))):
+    if builder and all(map(_RELATION.search, builder[2].split(","))):
         text = builder[2]
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
     text = _without_assignment(text.strip().rstrip(_ENDS).strip())
@@ -285,7 +284,7 @@ def _base(match: re.Match[str]) -> str:
 def _without_qualification(text: str) -> str:
     """Drop a remark that a variable is arbitrary; a condition on it belongs to the answer."""
     match = _QUALIFICATION.search(text)
-    if match is None or _CONDITION.search(match[0]):
+    if match is None or _RELATION.search(match[0]):
         return text
     head = text[: match.start()]
     return head if _is_balanced(head) else text

@@ -159,11 +159,16 @@ def _same(first: str, second: str, tolerance: float | None) -> bool:
 
 
 def _by_nesting(text: str, found: Structure) -> tuple[list[str], list[str]]:
-    r"""The items that are sets in a set, as both of \{\{1\},\{2\}\}, and all other items."""
-    if not is_set(text):
-        return [], list(found.items)
-    sets = [item for item in found.items if is_set(item)]
-    return sets, [item for item in found.items if not is_set(item)]
+    r"""The items that are sets in a set, as both of \{\{1\},\{2\}\}, and all other items.
+
+    Plain braces are sets in {{1},{2}}, and groups of LaTeX in \{{1},{2}\}, which is \{1,2\}.
+    """
+    sets: list[str] = []
+    others: list[str] = []
+    for item in found.items:
+        nested = is_set(text) and is_set(item) and (item[0] == "\\" or text[0] == "{")
+        (sets if nested else others).append(item)
+    return sets, others
 
 
 def _same_in_any_order(ones: list[str], twos: list[str], tolerance: float | None) -> bool:
