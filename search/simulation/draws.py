@@ -31,9 +31,11 @@ def words(key: jax.Array) -> UInt32[Array, ""]:
 
 
 def uniform(state: UInt32[Array, "*B"], purpose: int) -> Float[Array, "*B"]:
-    """Uniform draw in the open interval (0, 1): a multiple of 2**-24, plus 2**-25."""
+    """Uniform draw in the open interval (0, 1): a multiple of 2**-24, plus 2**-25, in float32."""
     bits = (branch(state, purpose) >> 8).astype(jnp.float32)
-    return bits * jnp.float32(2.0**-24) + jnp.float32(2.0**-25)
+    draw = bits * jnp.float32(2.0**-24) + jnp.float32(2.0**-25)
+    # Float32 rounds the largest sum to 1, of which the normal draw is infinite.
+    return jnp.minimum(draw, jnp.float32(1.0 - 2.0**-24))
 
 
 def normal(state: UInt32[Array, "*B"], purpose: int) -> Float[Array, "*B"]:

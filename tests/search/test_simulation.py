@@ -409,6 +409,13 @@ def test_power_law_probabilities_at_any_exponent(exponent):
     np.testing.assert_allclose(counts, np.exp(log_prob), atol=3e-3)
 
 
+def test_no_draw_leaves_the_open_interval():
+    # The bits of these states are all zeros and all ones.
+    states = jnp.asarray([626627285, 1713377], jnp.uint32)
+    assert draws.uniform(states, 2).tolist() == [2.0**-25, 1.0 - 2.0**-24]
+    assert (np.abs(draws.normal(states, 2)) < 5.5).all()
+
+
 def test_hard_nodes_have_more_different_mistakes(key):
     params = world(step_probability=0.2, question_scale=2.0, exponent=1.5, exponent_slope=0.5)
     expansion, _ = root_children(params, key)
