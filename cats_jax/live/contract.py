@@ -133,10 +133,15 @@ def _check_call(
     for request, usage in zip(requests, returned.usage, strict=True):
         if (found := _fault_of_usage(usage)) is not None:
             raise _generator_error(policy, request, found)
+    for request, spent in zip(requests, returned.seconds or (), strict=False):
+        if (found := _fault_of_seconds(spent)) is not None:
+            raise _generator_error(policy, request, found)
     for request, each in zip(requests, returned.sample_usage or (), strict=False):
         if not _is_list(each) or len(each) != len(request.seeds):
             found = f"sample_usage has {_size(each, 'entries')} for {len(request.seeds)} seeds"
             raise _generator_error(policy, request, found)
+        if (found := next(filter(None, map(_fault_of_usage, each)), None)) is not None:
+            raise _generator_error(policy, request, f"sample_usage: {found}")
 
 
 def _check_scores_per_path(
@@ -162,8 +167,9 @@ def _check_scores_per_path(
         if not _is_list(value) or len(value) != len(paths):
             raise broken(f"returned {_size(value, name)} for {len(paths)} paths")
     _check_seconds(scoring.inside_seconds, broken)
-    for question, path, usage in zip(questions, paths, scoring.usage, strict=True):
-        found = _fault_of_usage(usage)
+    spent = [0.0] * len(paths) if seconds is None else seconds
+    for question, path, usage, own in zip(questions, paths, scoring.usage, spent, strict=True):
+        found = _fault_of_usage(usage) or _fault_of_seconds(own)
         if found is None and usage.generated:
             found = f"usage.generated={usage.generated}: a PRM samples no token"
         if found is not None:
@@ -175,8 +181,8 @@ def _check_scores_per_path(
 
 
 def _check_seconds(value: Any, broken: Callable[[str], Exception]) -> None:
-    if not _is_number(value) or not 0.0 <= value < math.inf:
-        raise broken(f"returned inside_seconds={value!r}: it must be a finite number >= 0")
+    if (found := _fault_of_seconds(value, "inside_seconds")) is not None:
+        raise broken(f"returned {found}")
 
 
 # Parts of a call: each check returns the broken rule, or None
@@ -269,6 +275,12 @@ def _fault_of_usage(usage: Any) -> str | None:
     if not _is_number(usage.cost) or not 0.0 <= usage.cost < float("inf"):
         return f"usage.cost={usage.cost!r}: it must be a finite number >= 0"
     return None
+
+
+def _fault_of_seconds(value: Any, name: str = "seconds") -> str | None:
+    if _is_number(value) and 0.0 <= value < math.inf:
+        return None
+    return f"{name}={value!r}: it must be a finite number >= 0"
 
 
 def _is_score(score: Any) -> bool:

@@ -50,19 +50,22 @@ class SearchBatch:
         grader: AnswerGrader,
         waiting: deque[Job],
         slots: int,
+        most: int,
         finish: Callable[[SearchResult], None],
         timings: Timings,
         comparisons: Comparisons | None = None,
     ) -> None:
         """Set up empty slots for the questions in `waiting`; `finish` gets each result.
 
-        The caller may append to `waiting` between two calls of `advance`.
+        At most `most` slots are in use at a time. The caller may append to `waiting` between two
+        calls of `advance`.
         """
         self._settings = settings
         self._grader = grader
         self._waiting = waiting
         self._finish = finish
         self._slots: list[Slot | None] = [None] * slots
+        self._unused = slots - most
         self._states = SlotStates(settings, params, slots, timings)
         self._expander = Expander(
             policy, scorer, slots, settings.capacity, vectors=settings.strategy.needs_vectors
@@ -130,7 +133,7 @@ class SearchBatch:
         """Put waiting questions into free slots; a search that is being compared takes a place."""
         opened: dict[int, SearchInputs] = {}
         compared = 0 if self._comparisons is None else len(self._comparisons)
-        places = len(self._slots) - len(self._open()) - compared
+        places = len(self._slots) - len(self._open()) - compared - self._unused
         for index, slot in enumerate(self._slots):
             if slot is None and self._waiting and len(opened) < places:
                 job = self._waiting.popleft()

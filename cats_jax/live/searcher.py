@@ -266,7 +266,7 @@ class Searcher:
             finish: called with each result when its question ends.
             slots: number of questions at once; None: as many as wait, at most `in_flight`.
         """
-        at_once = min(self._in_flight, len(waiting)) if slots is None else slots
+        at_once = max(1, min(self._in_flight, len(waiting))) if slots is None else slots
         places = 1 << (at_once - 1).bit_length()
         scorer, comparisons = self._scorer, None
         if self._compares is not None:
@@ -286,6 +286,7 @@ class Searcher:
             waiting=waiting,
             # A power of two, so that runs of similar size share one compilation.
             slots=places,
+            most=at_once,
             finish=finish,
             timings=self.timings,
             comparisons=comparisons,

@@ -83,7 +83,10 @@ def test_what_is_allowed_passes():
         ([SAMPLE] * 2, {"usage": [3]}, "a usage is a int"),
         ([SAMPLE] * 2, {"inside_seconds": math.nan}, "inside_seconds=nan"),
         ([SAMPLE] * 2, {"seconds": [1.0, 2.0]}, "it returned 2 seconds"),
+        ([SAMPLE] * 2, {"seconds": [math.nan]}, ": seconds=nan: it must be a finite number"),
+        ([SAMPLE] * 2, {"seconds": [-1.0]}, ": seconds=-1.0"),
         ([SAMPLE] * 2, {"sample_usage": [[TokenUsage()]]}, "sample_usage has 1 entries for 2"),
+        ([SAMPLE] * 2, {"sample_usage": [[TokenUsage(), 3]]}, "sample_usage: a usage is a int"),
     ],
 )
 def test_each_broken_rule_of_a_policy_is_named(samples, changes, rule):
@@ -119,6 +122,7 @@ def test_each_broken_rule_of_whole_answers_is_named(answers, rule):
         (Scoring([], [TokenUsage()], 0.0), "0 scores for 1 paths"),
         (Scoring([0.5], [], 0.0), "0 usages for 1 paths"),
         (Scoring([0.5], [TokenUsage()], 0.0, seconds=[]), "0 seconds for 1 paths"),
+        (Scoring([0.5], [TokenUsage()], 0.0, seconds=[math.nan]), "q1': seconds=nan"),
         (Scoring([1.5], [TokenUsage()], 0.0), r"with 1.5: a score must be in \[0, 1\]"),
         (Scoring(["1"], [TokenUsage()], 0.0), "with '1': a score must be"),  # pyright: ignore[reportArgumentType]
         (Scoring([0.5], [TokenUsage(generated=1)], 0.0), "a PRM samples no token"),

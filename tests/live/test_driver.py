@@ -38,6 +38,18 @@ def test_result_does_not_depend_on_the_neighbours(name):
     assert [signature(r) for r in together[:3]] == [signature(r) for r in reversed(alone)]
 
 
+def test_no_more_questions_than_in_flight_are_searched_at_once():
+    counts: list[int] = []
+
+    class Policy(LetterPolicy):
+        def generate(self, requests):
+            counts.append(len({request.question.id for request in requests}))
+            return super().generate(requests)
+
+    run(search.methods.DEFAULTS["beam"], policy=Policy(5), in_flight=3)
+    assert max(counts) == 3
+
+
 @pytest.mark.parametrize("name", ["beam", "mcts", "particle_filtering", "cats"])
 def test_searches_need_no_log_probabilities(name):
     class Without(LetterPolicy):

@@ -5,11 +5,14 @@ import shutil
 
 import prm_families
 import pytest
+import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
 from cats_jax import world
 from cats_jax.errors import BadInputError
+from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.format import PRM_FORMATS, WORLD
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.scorer import EngineScorer
@@ -46,6 +49,22 @@ def edited(folder, target, edit):
 def test_released_layouts_are_whole(folders, name):
     with pytest.raises(Started):
         score_with(folders[name], name)
+
+
+@pytest.mark.parametrize("name", prm_families.NAMES)
+def test_a_prm_has_as_many_parameters_on_an_engine_as_on_transformers(folders, name):
+    form = PRM_FORMATS[prm_families.FORMATS[name]]
+    served = EngineScorer(folders[name], form, lambda model: None)
+    assert served.num_parameters == HuggingFaceScorer(folders[name], form).num_parameters
+
+
+def test_a_stored_head_that_is_tied_is_no_parameter_of_its_own(tmp_path):
+    def edit(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+
+    folder = edited(tiny_models.save_model(tmp_path / "in"), tmp_path / "out", edit)
+    served = EngineGenerator(folder, lambda context: None)
+    assert served.num_parameters == HuggingFaceGenerator(folder).num_parameters
 
 
 def test_the_worlds_models_are_whole():

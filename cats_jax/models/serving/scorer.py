@@ -20,7 +20,7 @@ from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import check_score
 from ..prm.sparsity import checkpoint_sparsity
 from ..stored_model import check_complete
-from ..weights import num_values
+from ..weights import num_parameters
 from .shared_time import SharedTime
 from .token_engine import Classifier
 
@@ -70,7 +70,8 @@ class EngineScorer(AnswerStepScorer):
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
         self._apart = prm_format.layout == "judge"
-        self.num_parameters = num_values(path)
+        headless = bool(self._model.config.tie_word_embeddings or head)
+        self.num_parameters = num_parameters(path, headless=headless)
         self.engine = start(self._model)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
