@@ -67,6 +67,7 @@ def write_page(runs: Sequence[RunFolder], path: pathlib.Path) -> PageSize:
         for run in merged:
             texts: dict[Question, str] = {}
             places: dict[str, tuple[int, int]] = {}
+            before = len(damaged)
             grader = make_grader(recorded_grader(run.manifest["config"]))
             for row in in_question_order(run.rows):
                 if row.tree is None:
@@ -81,7 +82,7 @@ def write_page(runs: Sequence[RunFolder], path: pathlib.Path) -> PageSize:
                 places[row.key] = blocks.add(encode_tree(result, fate))
             blocks.close_block()
             trees += len(places)
-            whole = None if damaged else run
+            whole = run if len(damaged) == before else None
             parts.append({**encode_part(run, texts, places), "figures": _figures(run, whole)})
         waiting.seek(0)
         with durable.whole_text(path) as file:

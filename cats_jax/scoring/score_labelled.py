@@ -57,11 +57,12 @@ def add_scores(
         rows = [row for _, row in numbered_rows(target)]
     pairs = list(zip(labelled.paths, rows, strict=True))
     errors = tuple(f"{path.row}: {row['error']}" for path, row in pairs if "error" in row)
-    failed = {path.row for path, row in pairs if "error" in row}
+    # Rows of other questions may have the same value of "row".
+    failed = {(path.question, path.row) for path, row in pairs if "error" in row}
     paths = tuple(
         dataclasses.replace(path, scores={**path.scores, name: tuple(row["scores"])})
         for path, row in pairs
-        if path.row not in failed
+        if (path.question, path.row) not in failed
     )
     if not paths:
         raise BadInputError(

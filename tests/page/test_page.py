@@ -17,6 +17,7 @@ from cats_jax.cli import run as run_command
 from cats_jax.errors import BadInputError
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchResult, path_of
+from cats_jax.page import build
 from cats_jax.page.build import write_page
 from cats_jax.page.texts import MAX_TEXT, bounded, shortened
 from cats_jax.page.trees import encode_tree
@@ -310,7 +311,7 @@ def test_numbers_are_rounded_once_and_as_in_tables(tmp_path):
     assert group["tokens"] == 33 == int(count(row["tokens"]))
 
 
-def test_a_damaged_tree_is_left_out_and_named(tmp_path):
+def test_a_damaged_tree_is_left_out_and_named(tmp_path, monkeypatch):
     run = _write(tmp_path / "run", "run", "beam", ["a", "b"])
     trees = tmp_path / "run" / TREES
     data = bytearray(trees.read_bytes())
@@ -322,6 +323,12 @@ def test_a_damaged_tree_is_left_out_and_named(tmp_path):
     assert run.rows[0].key in size.damaged[0]
     (part,) = Page(tmp_path / "page.html").blocks["index"]["parts"]
     assert part["rows"]["tree"] == [None, [0, 0]]
+    # A part of its own still has its figures of actions and scores.
+    found = []
+    monkeypatch.setattr(build, "write_figures", lambda *_, run: found.append(run) or [])
+    write_page([run, _write(tmp_path / "other", "other", "beam", ["c"])], tmp_path / "page.html")
+    names = [each and each.manifest["config"]["name"] for each in found]
+    assert names == [None, "other"]
 
 
 def test_a_run_without_trees_has_a_page_that_says_so(tmp_path, capsys):

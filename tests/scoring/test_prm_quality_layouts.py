@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, ScorerContractError
+from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.scoring.labelled import ALL, LabelledSteps, read_labelled
+from cats_jax.scoring.score_labelled import add_scores
 
 PLAIN = {"question": "q", "steps": ["a", "b", "c"], "labels": [1, 0]}
 BENCH = {"id": "math-0", "problem": "p", "steps": ["a", "b", "c"], "label": 1}
@@ -250,3 +252,25 @@ def test_files_without_labels(tmp_path):
     (tmp_path / "text.jsonl").write_text("no json\n")
     with pytest.raises(BadInputError, match=r"text\.jsonl:1: not a JSON object"):
         read_labelled([tmp_path / "text.jsonl"])
+
+
+class ShortQuestions:
+    """A PRM that can read short questions only."""
+
+    def count_tokens(self, question, path):
+        if len(question.text) > 1:
+            raise ScorerContractError("step 0: too long", step=0)
+        return len(path)
+
+    def score(self, questions, paths):
+        return Scoring([0.5] * len(paths), [TokenUsage()] * len(paths), 0.0)
+
+    def keep_only(self, question, paths):
+        pass
+
+
+def test_a_row_of_another_question_stays_if_one_with_its_number_is_left_out(tmp_path):
+    rows = [{**PLAIN, "question": text, "row": 1} for text in ("long", "q")]
+    scored = add_scores(read(tmp_path, *rows, rows[1]), ShortQuestions(), "prm")
+    assert [path.question for path in scored.labelled.paths] == ["q", "q"]
+    assert scored.errors == ("1: steps[0]: too long",)
