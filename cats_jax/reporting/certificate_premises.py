@@ -53,8 +53,8 @@ def check_rows(run: RunFolder, found: Sequence[Group]) -> int:
     """The number of questions, which all groups have in common.
 
     Raises:
-        BadInputError: there are no rows, the groups differ in questions or data set, the run was
-            stopped by its own results, or `check_premises` refuses it.
+        BadInputError: there are no rows, the groups differ in questions or data set, questions or
+            seeds lack rows, the run was stopped by its own results, or `check_premises` refuses it.
     """
     where = f"{str(run.folder)!r}"
     if not found:
@@ -76,7 +76,21 @@ def check_rows(run: RunFolder, found: Sequence[Group]) -> int:
                 f"{where}: {group.name} and {found[0].name} have rows of other questions: finish "
                 "the run first, by the same `cats-jax evaluate`"
             )
-    return len(questions)
+    # Searches of easy questions end first, so the rows of a stopped run are no random sample.
+    number, asked = len(questions), run.manifest["questions"].get("count")
+    if isinstance(asked, int) and number < asked:
+        raise BadInputError(
+            f"{where} has rows of {number} of its {asked} questions, and easy ones end first: "
+            "finish the run first, by the same `cats-jax evaluate`"
+        )
+    for group in found:
+        lacking = number * len({row.seed for row in group.rows}) - len(group.rows)
+        if lacking:
+            raise BadInputError(
+                f"{where}: {group.name} lacks {lacking} rows of its seeds, and easy questions end "
+                "first: finish the run first, by the same `cats-jax evaluate`"
+            )
+    return number
 
 
 def check_premises(where: str, manifest: Mapping[str, Any]) -> None:

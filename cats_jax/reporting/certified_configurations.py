@@ -156,7 +156,8 @@ def certify_run(
         found = [group for group in found if group is not rival]
         if not found:
             raise BadInputError(f"the run has no other configuration than {rival.name}")
-    _check_number(claim, number, level, len(found))
+    first = level / len(found) if order == "holm" else level
+    _check_number(claim, number, first, len(found))
     tested = [_test(group, rival, claim, level / len(found)) for group in found]
     place = list(range(len(found)))
     if order == "descending":
@@ -291,12 +292,17 @@ def _conclusion(certificate: Certificate) -> str:
             f"the cheapest certified configuration is {chosen.group.name}: "
             f"{chosen.group.mean('tokens'):.0f} tokens a question"
         )
-    best = min(certificate.configurations, key=lambda each: each.p_value)
-    line = f"no configuration is certified; {best.group.name} has the smallest p value"
+    level = (1 - COST_SHARE) * certificate.delta
+    if certificate.order == "holm":
+        best = min(certificate.configurations, key=lambda each: each.p_value)
+        line = f"no configuration is certified; {best.group.name} has the smallest p value"
+        level /= len(certificate.configurations)
+    else:  # the others are not tested before it is certified
+        best = max(certificate.configurations, key=lambda each: each.group.num_candidates)
+        line = f"no configuration is certified; {best.group.name} is tested first"
     if claim.target is None:
         return line
     accuracy = best.group.mean("correct")
-    level = (1 - COST_SHARE) * certificate.delta / len(certificate.configurations)
     needed = _questions_needed(accuracy, claim.target, level)
     if needed is None:
         return f"{line}, and its accuracy of {accuracy:.3f} is not above the target"
@@ -326,11 +332,10 @@ def _check_order(found: Sequence[Group]) -> None:
 
 
 def _check_number(claim: Claim, number: int, level: float, tests: int) -> None:
-    """Refuse a number of questions that is too small, whatever the answers are."""
-    # In the best case all answers are right, or no question is harmful. Holm's first test has the
-    # level delta / G for G tests.
+    """Refuse too few questions for the first of the tests at its level, for any answers."""
+    # In the best case all answers are right, or no question is harmful.
     chance = claim.target if claim.target is not None else 1 - (claim.max_loss or 0.0)
-    needed = int(np.ceil(np.log(level / tests) / np.log(chance)))
+    needed = int(np.ceil(np.log(level) / np.log(chance)))
     if number < needed:
         raise BadInputError(
             f"{number} questions certify nothing here, whatever the answers are: {claim.words} "

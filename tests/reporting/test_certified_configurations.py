@@ -74,6 +74,34 @@ def test_nothing_is_certified(tmp_path):
     assert _questions_needed(0.3, 0.36, 0.01) is None
 
 
+def test_in_descending_order_the_first_test_has_the_whole_delta(tmp_path):
+    five = [row for row in rows(dict.fromkeys(RISING, 5)) if int(row.question[1:]) < 5]
+    run = made(tmp_path, five)
+    found = certify_run(run, Claim(target=0.5), delta=0.05, order="descending")
+    assert found.chosen is not None
+    assert found.chosen.group.num_candidates == 1
+    with pytest.raises(BadInputError, match="takes at least 8 questions with 6 configurations"):
+        certify_run(run, Claim(target=0.5), delta=0.05)
+    # If the test of the largest N fails, no number of questions helps the others.
+    falling = made(tmp_path, rows({4: 300, 8: 240}))
+    found = certify_run(falling, Claim(target=0.5), delta=0.05, order="descending")
+    note, *_ = certificate_sheet(found).notes
+    assert note == (
+        "no configuration is certified; best_of_n N=8 is tested first, and its accuracy of 0.480 "
+        "is not above the target"
+    )
+
+
+def test_an_unfinished_run_certifies_nothing(tmp_path):
+    run = made(tmp_path, rows({4: 300}) + rows({4: 300}, seed=1)[:-2])
+    with pytest.raises(BadInputError, match="best_of_n N=4 lacks 2 rows of its seeds, and easy"):
+        certify_run(run, Claim(target=0.5), delta=0.05)
+    run = made(tmp_path, rows({4: 300}))
+    run.manifest["questions"]["count"] = QUESTIONS + 1
+    with pytest.raises(BadInputError, match="rows of 500 of its 501 questions, and easy ones end"):
+        certify_run(run, Claim(target=0.5), delta=0.05)
+
+
 def test_a_loss_counts_harmful_questions(tmp_path):
     full = np.arange(QUESTIONS) < 330
     cheap = full.copy()

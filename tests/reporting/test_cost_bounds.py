@@ -14,6 +14,7 @@ from cats_jax.reporting.certified_configurations import Claim, certificate_sheet
 from cats_jax.reporting.cost_bounds import PREMISE, cost_bounds
 from cats_jax.reporting.groups import groups
 from cats_jax.runs.folder import RunFolder
+from cats_jax.runs.merge import merge_runs
 
 POLICY = {"path": "weak", "max_step_tokens": 10, "max_answer_tokens": 40}
 # 3 steps of 4 candidates; the last 4 run to the end of the answer.
@@ -78,6 +79,28 @@ def test_without_limits_or_counts_there_is_no_bound(tmp_path):
     run = dataclasses.replace(run, manifest={**run.manifest, "formats": formats})
     _, found = bounds(run)
     assert (found.tokens, found.flops) == (None, None)
+
+
+def test_a_merged_run_has_the_prompts_of_all_runs(tmp_path):
+    policy = {"policy": {"max_model_len": None, "files": {}}}
+
+    def run(strategy, formats, asked):
+        manifest = made_runs.manifest(name=strategy, strategies=[strategy], max_depth=3)
+        manifest["config"]["policy"] = POLICY
+        rows = [made_runs.row(strategy, question=f"q{i}", tokens=100) for i in range(100)]
+        manifest = {**manifest, "formats": formats, "asked": asked}
+        return RunFolder(tmp_path / strategy, manifest, tuple(rows))
+
+    plain = run("beam", {}, policy)
+    for kind in ("rewriting", "comparison"):
+        prompts = {f"{kind} own": {"files": {"prompt": "1"}}}
+        own = run("own", {f"{kind} own": "own"}, {**policy, **prompts})
+        (merged,) = merge_runs([plain, own])
+        found = [cost_bounds(merged, each, delta=0.01, choices=2) for each in groups(merged.rows)]
+        assert [each.tokens is None for each in found] == [False, True]
+    (merged,) = merge_runs([plain, run("own", {}, None)])
+    for each in groups(merged.rows):
+        assert cost_bounds(merged, each, delta=0.01, choices=2).tokens is None
 
 
 def test_a_method_that_rewrites_answers_samples_at_most_n(tmp_path):

@@ -118,7 +118,8 @@ def test_what_can_not_be_selective(tmp_path):
     many = [made_runs.row(question=f"q{i}") for i in range(40)]
     refused(many, "which rows of beam N=4 lack: evaluate with `trees: true`")
     refused(many, "--target=2: must be", target=2.0)
-    refused([made_runs.row("majority", prm=None, question="q")], "no strategy of the run reads sc")
+    unscored = [made_runs.row("majority", prm=None, question=f"q{i}") for i in range(3)]
+    refused(unscored, "no strategy of the run reads sc")
     refused(many + [made_runs.row(question=f"q{i}", seed=1) for i in range(40)], "several seeds")
 
 
