@@ -14,6 +14,7 @@ import numpy as np
 import search
 from search import bank as search_bank
 
+from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
 from ..specs.calibrations import IDENTITY, Calibrations
 from ..storage.reading import reading
@@ -147,13 +148,14 @@ def _arrays(
 def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> None:
     """Raise BadInputError if two lists of questions share a question; it names the first one.
 
-    The lists have the questions' texts, or ids if there are no texts. Ids may be mere row numbers.
+    The lists have the questions' texts, which are compared by `text_digest`. Ids may be mere row
+    numbers.
     """
-    shared = set(first) & set(second)
+    known = set(map(text_digest, second))
+    shared = [text for text in dict.fromkeys(first) if text_digest(text) in known]
     if shared:
-        example = next(identity for identity in first if identity in shared)
         raise BadInputError(
-            f"{what} overlap: {len(shared)} are in both, such as {example[:80]!r}: collect "
+            f"{what} overlap: {len(shared)} are in both, such as {shared[0][:80]!r}: collect "
             "the bank from another set"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -70,9 +71,10 @@ def evaluate(
         num_candidates=_listed("num_candidates", num_candidates),
         prms=_listed("prms", prms),
         seeds=_listed("seeds", seeds),
-        questions=questions,
-        in_flight=in_flight,
+        questions=_plain(questions),
+        in_flight=_plain(in_flight),
     )
+    _check_source(models)
     loaded = read_recipe(recipe, changes)
     function_lines(loaded.strategies, loaded.policy, loaded.prms, allowed=functions)
     plan = plan_run(
@@ -100,10 +102,25 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 def _listed(name: str, values: Any) -> tuple[Any, ...] | None:
     """An argument with several values as a tuple; a text or a number is one value."""
-    if values is None or isinstance(values, tuple):
-        return values
-    if isinstance(values, str | int):
-        return (values,)
+    if values is None:
+        return None
+    if isinstance(values, str | numbers.Integral):
+        return (_plain(values),)
     if not isinstance(values, Iterable):
         raise BadInputError(f"{name}={quoted(values)}: must be a list of values")
-    return tuple(values)
+    return tuple(map(_plain, values))
+
+
+def _plain(value: Any) -> Any:
+    """An integer of another type, such as numpy's, as an `int`; other values as they are."""
+    is_other = isinstance(value, numbers.Integral) and not isinstance(value, int)
+    return int(value) if is_other else value
+
+
+def _check_source(models: Any) -> None:
+    methods = [name for name in vars(ModelSource) if not name.startswith("_")]
+    if models is not None and not all(hasattr(models, name) for name in methods):
+        raise BadInputError(
+            f"models={quoted(models)}: must be an object with the methods {', '.join(methods)}; "
+            "the recipe names the paths of models"
+        )

@@ -72,7 +72,9 @@ def plan_run(
     """
     searching.check()
     folder = pathlib.Path("runs") / recipe.name if folder is None else folder
-    if not resume and (folder / RESULTS).exists():
+    results = folder / RESULTS
+    # A start that failed leaves an empty file.
+    if not resume and results.exists() and results.stat().st_size > 0:
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
     if bank is None:
         fetch_models((recipe.policy, *recipe.prms))

@@ -146,6 +146,7 @@ def run(
             bank, validation=test, calibration=calibration, sampling=sampling
         )
     )
+    tables_digest = functools.cache(lambda sampling: _tables_digest(load(sampling)))
     given = {
         "bank": str(bank),
         "test": str(test),
@@ -160,12 +161,17 @@ def run(
                 config = row.configuration(actions=actions, num_iterations=num_iterations)
                 folder = output / name / _folder_name(row.label)
                 questions = load(config.cats.sampling)
-                made_of = {**given, "data": _digest(questions), "row": dataclasses.asdict(config)}
+                made_of = {
+                    **given,
+                    "data": _digest(questions),
+                    "tables": tables_digest(config.cats.sampling),
+                    "row": dataclasses.asdict(config),
+                }
                 result = _finished(folder, made_of)
                 if result is None:
                     report(f"{name}: {row.label} ...")
                     result = _train_and_play(row.label, config, questions, given, folder)
-                    _write(folder, result, made_of)
+                    result = _write(folder, result, made_of)
                 results.setdefault(name, []).append(result)
                 report(f"{name}: {result.line()}")
     return results
@@ -250,6 +256,14 @@ def _digest(questions: TrainingQuestions) -> str:
     return hashlib.sha256(data.encode()).hexdigest()[:16]
 
 
+def _tables_digest(questions: TrainingQuestions) -> str:
+    """Digest of all tables and of the test questions' texts: a bank may be collected anew."""
+    found = hashlib.sha256(json.dumps(questions.held_out_texts).encode())
+    for leaf in jax.tree.leaves((questions.tables, questions.held_out)):
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()[:16]
+
+
 def _folder_name(label: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", label).strip("-")
 
@@ -261,14 +275,17 @@ def _finished(folder: pathlib.Path, made_of: dict[str, Any]) -> Result | None:
         return None
     with reading(repr(str(path)), "delete it, and the row is trained anew"):
         document = read_json(path)
-        if document["made_of"] != json.loads(json.dumps(made_of)):
+        # Rows of earlier versions lack the digest of the tables.
+        known = {"tables": made_of["tables"], **document["made_of"]}
+        if known != json.loads(json.dumps(made_of)):
             raise BadInputError(
                 f"{str(folder)!r} holds a row of other settings: choose another --output"
             )
         return Result.from_dict(document)
 
 
-def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> None:
+def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> Result:
+    """Write a result, and return it as it is read: tables of a resumed study are the same."""
     document = {
         "label": result.label,
         "accuracy": np.round(result.accuracy, 4).tolist(),
@@ -278,6 +295,7 @@ def _write(folder: pathlib.Path, result: Result, made_of: dict[str, Any]) -> Non
         "made_of": made_of,
     }
     durable.replace_json(folder / "result.json", document)
+    return Result.from_dict(document)
 
 
 def _row(where: str, label: str, values: Any) -> AblationRow:

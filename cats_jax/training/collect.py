@@ -31,7 +31,7 @@ an end, for one-step methods. Monte-Carlo returns need `correct`, `price` and `r
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,11 +173,23 @@ def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
     """
     paths = {path for path in map(controller_of, specs) if path is not None}
     infos = [read_info(path) for path in sorted(paths)]
-    return {
-        question: text
+    return texts_by_id(
+        pair
         for info in infos
-        for question, text in zip(info.get("questions", ()), info.get("texts", ()), strict=True)
-    }
+        for pair in zip(info.get("questions", ()), info.get("texts", ()), strict=True)
+    )
+
+
+def texts_by_id(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Digests of texts by id, from (id, digest) pairs of several question sets.
+
+    Ids may be mere row numbers. If an id has another text already, the digest is added to it.
+    """
+    found: dict[str, str] = {}
+    for question, text in pairs:
+        if found.setdefault(question, text) != text:
+            found[f"{question} ({text})"] = text
+    return found
 
 
 def decision_rows(

@@ -103,7 +103,8 @@ def run_stopping(
 
 def check_is_new(output: pathlib.Path) -> None:
     """Raise BadInputError if a folder has a training, or a part of one."""
-    if any((output / name).exists() for name in ("summary.json", "seed-0", MANIFEST)):
+    # The best controller is written first, whatever its number.
+    if any(any(output.glob(name)) for name in ("summary.json", "seed-*", MANIFEST)):
         raise BadInputError(
             f"{str(output)!r} holds a training already, or part of one: choose another --output"
         )

@@ -31,6 +31,7 @@ from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
 from ..storage import durable
 from . import stopping
+from .collect import texts_by_id
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
@@ -78,7 +79,8 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
 
     Raises:
         BadInputError: a configuration or setting is unknown, a value is out of range, there is no
-            simulator, a bank does not fit, or the output folder is in use.
+            simulator, a bank does not fit, a held-out question was learned from before, or the
+            output folder is in use.
     """
     if options.config in stopping.CONFIGS:
         return stopping.run_stopping(options, report=report)
@@ -97,6 +99,9 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     config = dataclasses.replace(config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
     rows, info = _learned_from(config, questions, options)
+    if start is not None:
+        taught = zip(start.info.get("questions", ()), start.info.get("texts", ()), strict=True)
+        _check_held_out("the controller to start from", texts_by_id(taught), questions)
     info = checkpoint.with_questions_of(info, start)
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     report(f"training {seeds} of {named!r} ({info['source']}) ...")
@@ -169,7 +174,7 @@ def _learned_from(
     if options.trajectories is None:
         return None, info | {"episodes": config.num_iterations * config.num_episodes}
     rows, taught = load_rows(options.trajectories, config, options.prms)
-    _check_held_out(taught, questions)
+    _check_held_out("trajectories", taught, questions)
     # They replace the bank's questions, which only the comparison uses.
     learned = {"questions": list(taught), "texts": list(taught.values())}
     info |= {"source": "trajectories", **learned, "decisions": len(rows.weight_t)}
@@ -384,14 +389,14 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         ) from None
 
 
-def _check_held_out(taught: Mapping[str, str], questions: TrainingQuestions) -> None:
-    """Raise BadInputError if trajectories and held-out questions have a question in common."""
+def _check_held_out(what: str, taught: Mapping[str, str], questions: TrainingQuestions) -> None:
+    """Raise BadInputError if `what` was taught a held-out question."""
     held_out = set(questions.held_out_texts)
     both = [identity for identity, digest in taught.items() if digest in held_out]
     if both:
         raise BadInputError(
-            f"questions of trajectories and validation overlap: {len(both)} are in both, such as "
-            f"{both[0]!r}: collect one of the two from another set"
+            f"questions of {what} and validation overlap: {len(both)} are in both, such as "
+            f"{both[0]!r}: take one of the two from another set"
         )
 
 

@@ -16,7 +16,7 @@ import search
 
 from ..errors import BadInputError, known_names
 from ..storage.table_folder import read_manifest
-from .collect import KIND, StoredDecisions, load_decisions
+from .collect import KIND, StoredDecisions, load_decisions, texts_by_id
 
 
 def load_rows(
@@ -71,7 +71,7 @@ def load_rows(
     manifest = decisions.manifest
     digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
     asked = {str(name): digests[name] for name in decisions.columns["question"]}
-    return rows, {**manifest.get("behaviours_learned", {}), **asked}
+    return rows, texts_by_id([*asked.items(), *manifest.get("behaviours_learned", {}).items()])
 
 
 def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[str, Any]:

@@ -176,6 +176,8 @@ def test_an_interrupted_run_resumes_by_command_or_by_call(runs, tmp_path, monkey
             r"ray_workers=0: must be an integer of at least 1",
         ),
         ({}, {"bank": 3}, r"bank=3: must be a name or a path"),
+        ({}, {"models": "folder"}, r"models='folder': must be an object with the methods finger"),
+        ({}, {"models": {"policy": "weak"}}, r"fingerprint, footprint, check, policy, prm;"),
         ({}, {"ray_workers": 2}, r"--ray-workers 2: this process searches"),
         ({}, {"bank": "nothing", "ray": "local"}, r"--bank asks no model: give it without --ray"),
     ],
@@ -185,6 +187,18 @@ def test_bad_input_is_refused_before_a_folder_is_made(tmp_path, changes, options
         cats_jax.evaluate({**RECIPE, **changes}, tmp_path / "run", **options)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_integers_may_be_those_of_numpy(monkeypatch):
+    monkeypatch.setattr("cats_jax.batch.api.plan_run", lambda recipe, *_, **__: recipe)
+    monkeypatch.setattr("cats_jax.batch.api.run_plan", lambda plan, **_: (plan, None))
+    monkeypatch.setattr("cats_jax.batch.api.write_overview", lambda run: None)
+    two = numpy.int64(2)
+    numbers = {"num_candidates": two, "questions": two, "in_flight": two, "seeds": numpy.arange(3)}
+    planned = cats_jax.evaluate(RECIPE, strategies="wide", **numbers).stored
+    changes = Changes(("wide",), (2,), None, (0, 1, 2), 2, 2)
+    assert planned == read_recipe(RECIPE, changes)
+    assert type(planned.num_candidates[0]) is int
 
 
 def test_other_bad_recipes(tmp_path):
@@ -227,6 +241,8 @@ def test_a_run_without_rows(tmp_path):
     assert {"question", "correct", "generated", "seconds"} <= set(table.columns)
     with pytest.raises(BadInputError, match="has no rows yet"):
         run.report()
+    # There is nothing to resume, so that nothing is refused.
+    assert plan_run(recipe, scripted.ScriptedModels(), plan.folder, resume=False).runner
 
 
 def test_the_grid_of_a_plan_is_that_of_its_resolved_recipe():

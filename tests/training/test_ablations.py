@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -100,11 +101,36 @@ def test_other_settings_are_not_mixed_in(study, trained, monkeypatch):
     with pytest.raises(BadInputError, match="holds a row of other settings"):
         run(["second"], **study, num_iterations=3)
     run(["second"], **study)
-    grown = dataclasses.replace(simulator_questions(), info={"questions": ["one more"]})
-    monkeypatch.setattr(ablations, "bank_questions", lambda *_, **__: grown)
-    with pytest.raises(BadInputError, match="holds a row of other settings"):
-        run(["second"], **study)
+    known = simulator_questions()
+    tables = jax.tree.map(np.zeros_like, known.held_out)
+    for change in (
+        {"info": {"questions": ["one more"]}},
+        {"held_out_texts": ("of another question with the same id",)},
+        {"held_out": tables},  # a bank that was collected with another seed
+    ):
+        other = dataclasses.replace(known, **change)
+        monkeypatch.setattr(ablations, "bank_questions", lambda *_, found=other, **__: found)
+        with pytest.raises(BadInputError, match="holds a row of other settings"):
+            run(["second"], **study)
+    file = study["output"] / "second" / "no-rounds" / "result.json"
+    document = json.loads(file.read_text())
+    del document["made_of"]["tables"]  # a row of an earlier version
+    file.write_text(json.dumps(document))
+    run(["second"], **study)
     assert trained == ["no rounds"]
+
+
+def test_a_resumed_study_has_the_same_figures(study, monkeypatch):
+    thirds = np.full((2, 2), 1 / 3)
+    result = Result("", thirds, 10 * thirds, (False, False), (1 / 3, 1 / 3))
+
+    def train_and_play(label, config, questions, info, folder):
+        folder.mkdir(parents=True)
+        return result
+
+    monkeypatch.setattr(ablations, "_train_and_play", train_and_play)
+    (first,), (again,) = (run(["second"], **study)["second"] for _ in range(2))
+    np.testing.assert_equal(dataclasses.asdict(first), dataclasses.asdict(again))
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,8 @@ def test_rewards_and_outcomes_vary(decisions):
 def test_on_policy_log_probs_are_the_networks(tmp_path):
     config = learners.CATS
     state = untrained(config, 3)
-    info = {"questions": ["x", "y"], "texts": ["digest of x", "digest of y"]}
+    # As of two question sets without ids.
+    info = {"questions": ["x", "y", "y"], "texts": ["digest of x", "digest of y", "of another y"]}
     path = checkpoint.save(tmp_path / "controller", state, config, info=info)
     strategies = [
         {"name": "cats", "label": "explores", "checkpoint": str(path), "mode": "sample"},
@@ -224,7 +225,8 @@ def test_on_policy_log_probs_are_the_networks(tmp_path):
         collected(tmp_path, strategies=strategies, num_candidates=[4], calibration="none")
     )
     learned = decisions.manifest["behaviours_learned"]
-    assert learned == {"x": "digest of x", "y": "digest of y"}
+    assert list(learned.values()) == info["texts"]
+    assert list(learned)[:2] == ["x", "y"]
     columns = decisions.columns
     explores = columns["strategy"] == "explores"
     assert 0 < explores.sum() < explores.size

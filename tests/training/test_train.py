@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import jax
 import numpy as np
@@ -149,10 +150,13 @@ def test_refuses_an_output_in_use(tmp_path):
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(BadInputError, match="holds a training already"):
         run(TrainingOptions(tmp_path))
-    # What a kill leaves between the first checkpoint and the summary.
-    (tmp_path / "part" / "seed-0").mkdir(parents=True)
+    # What a kill leaves between the first checkpoint, that of the best controller, and the summary.
+    for part in ("seed-0", "seed-2"):
+        (tmp_path / part / part).mkdir(parents=True)
+        with pytest.raises(BadInputError, match="or part of one: choose another --output"):
+            stopping.check_is_new(tmp_path / part)
     with pytest.raises(BadInputError, match="or part of one: choose another --output"):
-        run(TrainingOptions(tmp_path / "part"))
+        run(TrainingOptions(tmp_path / "seed-0"))
     with pytest.raises(BadInputError, match="is a file: choose another output folder"):
         run(TrainingOptions(tmp_path / "summary.json", num_iterations=1))
 
@@ -231,6 +235,19 @@ def test_training_goes_on_from_a_controller(tmp_path):
         jax.tree.map(np.testing.assert_array_equal, second.actor, checkpoint.load(first).actor)
         assert second.train_config.actor_hidden == (4,)
         assert second.info["start"] == checkpoint.digest(checkpoint.load(first))
+
+
+def test_a_controller_to_start_from_was_not_taught_the_held_out_questions(tmp_path, monkeypatch):
+    config = CONFIGS["cats"]
+    info = {"questions": ["a", "b"], "texts": ["of a", "of b"]}
+    start = types.SimpleNamespace(train_config=config, config=config.cats, info=info)
+    monkeypatch.setattr(train, "_start", lambda options: start)
+    known = dataclasses.replace(simulator_questions(), held_out_texts=("of c", "of b"))
+    monkeypatch.setattr(train, "_questions", lambda config, options: known)
+    message = r"questions of the controller to start from and validation overlap: 1 .* as 'b'"
+    with pytest.raises(BadInputError, match=message):
+        run(TrainingOptions(tmp_path / "out", start="cats"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_greedy_controller_of_one_action_is_found_out():
@@ -351,6 +368,10 @@ def test_refuses_banks_that_share_a_question(banks):
         make(validation=folder / "other")
     known["other"] = _bank(["d", "e"])
     assert make(validation=folder / "other").held_out_ids == ("d", "e")
+    # White space is no difference, as where a controller's questions are compared.
+    known["other"] = _bank(["d"], texts=(" text of\nb ",))
+    with pytest.raises(BadInputError, match=r"--bank and --validation overlap: 1 are in both"):
+        make(validation=folder / "other")
     # Ids may be mere numbers of rows: other texts are other questions.
     known["other"] = _bank(["a", "b"], texts=("these are", "others"))
     assert make(validation=folder / "other").held_out_ids == ("a", "b")

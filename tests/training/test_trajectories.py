@@ -105,6 +105,10 @@ def test_questions_that_a_behaviour_policy_learned_from_count_as_learned(monkeyp
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: told)
     _, questions = trajectories.load_rows(tmp_path, OFFLINE)
     assert questions == {"z": "of z", "a": "of a", "b": "of b"}
+    # Ids may be mere numbers of rows: no text is lost.
+    manifest["behaviours_learned"] = {"a": "of another a"}
+    _, questions = trajectories.load_rows(tmp_path, OFFLINE)
+    assert sorted(questions.values()) == ["of a", "of another a", "of b"]
 
 
 def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
