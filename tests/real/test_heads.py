@@ -28,6 +28,7 @@ from studies.real import (
     outcome_labels,
     prune,
     rescore_heads,
+    scores_at_step,
     step_states,
     train_head,
 )
@@ -358,3 +359,18 @@ def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
     assert found["set-1"] == [ROWS[1]]
     assert [row["question"] for row in found["gsm8k_unlabelled"]] == ["2+2=?", "5=?"]
     assert [row["problem"] for row in found["math500_unlabelled"]] == ["9=?"]
+
+
+def test_the_scores_of_one_step_are_those_of_the_paths_that_have_it(tmp_path, run_script):
+    paths = [
+        {"question": "q", "steps": ["a", "b"], "labels": [1, 1], "scores": {"p": [0.1, 0.2]}},
+        {"question": "q", "steps": ["c"], "labels": [0], "scores": {"p": [0.3]}},
+        {"question": "q", "steps": ["d", "e"], "labels": [0, 0], "error": "too long"},
+    ]
+    made = tmp_path / "paths.jsonl"
+    made.write_text("".join(json.dumps(row) + "\n" for row in paths))
+    for step, scores in ((1, [[0.1], [0.3]]), (2, [[0.2]])):
+        run_script(scores_at_step, made, tmp_path / "out.jsonl", "--step", str(step))
+        rows = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+        assert [row["scores"]["p"] for row in rows] == scores
+        assert [row["labels"] for row in rows] == [[1], [0]][: len(rows)]
