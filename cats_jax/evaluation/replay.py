@@ -25,7 +25,7 @@ from search import bank as step_bank
 
 from ..bank.layout import LoadedBank, load_bank
 from ..controllers.strategies import revisions_of
-from ..errors import BadInputError, RunWarning
+from ..errors import BadInputError, RunWarning, quoted
 from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult, unsolved_note
 from ..protocols import Question
@@ -331,8 +331,9 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
     """An evaluation on a step bank of its models, and the runner that replays it.
 
     Raises:
-        BadInputError: the bank is of other models or another `max_depth`; or a replay lacks what
-            the recipe has: limits, or strategies that read texts, path certainties or step vectors.
+        BadInputError: the bank is of other models or another `max_depth`, or has another right
+            answer to a question; or a replay lacks what the recipe has: limits, or strategies that
+            read texts, path certainties or step vectors.
     """
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
@@ -349,6 +350,13 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
         )
     for cell in evaluation.cells:
         _check_replayable(cell.strategy, cell.spec.label)
+    answers = evaluation.questions.answers
+    for question, gold in zip(bank.ids, bank.gold, strict=True):
+        if answers.get(question, gold) != gold:
+            raise BadInputError(
+                f"question {question!r}: its right answer is {quoted(answers[question])}, and step "
+                f"bank {str(folder)!r} was graded by {quoted(gold)}: collect the bank again"
+            )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     revisions = revisions_of(recipe.strategies, replayed=True)
     manifest = {**evaluation.manifest, "models": models, "revisions": revisions}

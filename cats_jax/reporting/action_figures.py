@@ -130,7 +130,7 @@ def _placed_by_panel(mine: Sequence[Group], run: RunFolder) -> dict[str, list[Pl
             for decision in placed_decisions(run.tree(row), budget)
         ]
         if found:
-            name = "" if group.prm is None else f"PRM {shown(group.prm)}, "
+            name = "" if group.prm is None else f"PRM {group.prm}, "
             placed[f"{name}N = {group.num_candidates}"] = found
     return placed
 
@@ -138,7 +138,7 @@ def _placed_by_panel(mine: Sequence[Group], run: RunFolder) -> dict[str, list[Pl
 def _shares_by_size(mine: Sequence[Group]) -> dict[str, dict[str, Counter[int]]]:
     panels: dict[str, dict[str, Counter[int]]] = {}
     for group in sorted(mine, key=lambda group: group.num_candidates):
-        bars = panels.setdefault("no PRM" if group.prm is None else f"PRM {shown(group.prm)}", {})
+        bars = panels.setdefault("no PRM" if group.prm is None else f"PRM {group.prm}", {})
         counts: Counter[int] = Counter()
         for action, times in action_counts(group).items():
             counts[action[0]] += times

@@ -14,7 +14,7 @@ from rich.table import Table
 from theory.estimators import Estimate, Reliability
 
 from ..reporting.appearance import appearances
-from ..reporting.drawing import drawing, save_figure, shown
+from ..reporting.drawing import drawing, save_figure
 from ..reporting.reliability_figures import ReliabilityLine, draw_reliability
 from .quality import CONSTANTS, BoundAtN, GroupQuality, PrmQuality
 
@@ -144,7 +144,7 @@ def draw_calibration(curves: Mapping[str, Mapping[str, Sequence[Reliability]]]) 
     looks = appearances(prm for group in curves.values() for prm in group if prm not in CONSTANTS)
     return draw_reliability(
         {
-            shown(name): [
+            name: [
                 ReliabilityLine(looks[prm], [each for each in bins if each.num >= _FEWEST])
                 for prm, bins in group.items()
                 if prm in looks

@@ -6,7 +6,7 @@
 PATHS.jsonl has sampled paths whose steps are labelled with the outcome of their path. A row of
 OUTPUT.jsonl is a path as one step: its label is the outcome, and its scores are those of the given
 step. A path with fewer steps, or without scores, is left out. The accuracy of pairs then tells how
-well a PRM ranks the beginnings of paths of one question, by which beam search keeps them.
+well a PRM ranks paths of one question by the score of this step alone.
 """
 
 from __future__ import annotations

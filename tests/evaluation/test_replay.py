@@ -295,6 +295,17 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
             replayed(prepared(**changes), folder)
 
 
+def test_a_bank_that_was_graded_by_another_answer_is_refused(tmp_path):
+    folder = scripted_bank.collected(tmp_path)
+    prepared = _prepared(tmp_path)
+    (first, *_) = prepared.questions.questions
+    corrected = {**prepared.questions.answers, first.id: "12"}
+    questions = dataclasses.replace(prepared.questions, answers=corrected)
+    message = rf"question '{first.id}': its right answer is '12', and step bank .* was graded by"
+    with pytest.raises(BadInputError, match=message):
+        replayed(dataclasses.replace(prepared, questions=questions), folder)
+
+
 def test_a_recipe_needs_the_scores_of_its_own_prms_only(tmp_path):
     folder = scripted_bank.collected(tmp_path, allocation=scripted_bank.ALONE)
     (folder / "scores-01-00000.parquet").unlink()

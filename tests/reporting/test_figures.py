@@ -28,6 +28,7 @@ from cats_jax.reporting.finished_paths import FinishedPaths, finished_paths
 from cats_jax.reporting.groups import Group, groups
 from cats_jax.reporting.point_labels import DrawnSeries, place_labels
 from cats_jax.runs.folder import read_run
+from cats_jax.scoring.quality_report import draw_calibration
 
 STRATEGIES = ["greedy", "majority", "best_of_n", "beam", "cats", "cats_constant", "cats_random"]
 STRATEGIES += ["mine"]
@@ -293,6 +294,17 @@ def test_without_trees_actions_are_drawn_by_n(tmp_path):
     panel, strip = figures["actions-n-cats"].axes
     assert [bar.get_height() for bar in panel.containers[0]] == [0.75, 0.75]
     assert [bar.get_height() for bar in strip.containers[0]] == [80, 80]  # two rows each
+
+
+def test_prms_whose_long_names_begin_alike_have_a_panel_each():
+    some = ((0, 1, 0.6, 1.0, 0, 30), (4, 2, 1.0, 1.0, 0, 10))
+    names = ["a" * 60 + end for end in "xy"]
+    found = [group("cats", (1, 0), prm=name, actions=some) for name in names]
+    with drawing():
+        figure = action_figures.plot_actions(found, "t", None)["actions-n-cats"]
+        assert len(figure.axes) == 4  # a panel and a strip each
+        reliability = draw_calibration({name: {} for name in names})
+    assert len(reliability.axes) == 4
 
 
 def test_long_ranges_of_the_budget_have_room():
