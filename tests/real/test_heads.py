@@ -371,6 +371,6 @@ def test_the_scores_of_one_step_are_those_of_the_paths_that_have_it(tmp_path, ru
     made.write_text("".join(json.dumps(row) + "\n" for row in paths))
     for step, scores in ((1, [[0.1], [0.3]]), (2, [[0.2]])):
         run_script(scores_at_step, made, tmp_path / "out.jsonl", "--step", str(step))
-        rows = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+        rows = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
         assert [row["scores"]["p"] for row in rows] == scores
         assert [row["labels"] for row in rows] == [[1], [0]][: len(rows)]
