@@ -350,12 +350,14 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
         )
     for cell in evaluation.cells:
         _check_replayable(cell.strategy, cell.spec.label)
-    answers = evaluation.questions.answers
-    for question, gold in zip(bank.ids, bank.gold, strict=True):
-        if answers.get(question, gold) != gold:
+    golds = dict(zip(zip(bank.ids, bank.texts, strict=True), bank.gold, strict=True))
+    for question in evaluation.questions.questions:
+        right = evaluation.questions.answers[question.id]
+        known = golds.get((question.id, question.text), right)
+        if right != known:
             raise BadInputError(
-                f"question {question!r}: its right answer is {quoted(answers[question])}, and step "
-                f"bank {str(folder)!r} was graded by {quoted(gold)}: collect the bank again"
+                f"question {question.id!r}: its right answer is {quoted(right)}, and step bank "
+                f"{str(folder)!r} was graded by {quoted(known)}: collect the bank again"
             )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
     revisions = revisions_of(recipe.strategies, replayed=True)

@@ -264,7 +264,8 @@ class Searcher:
             waiting: jobs of searchers that differ from this one only in price, seed and budget. If
                 this one has a budget, they must have one, too.
             finish: called with each result when its question ends.
-            slots: number of questions at once; None: as many as wait, at most `in_flight`.
+            slots: number of questions at once; None: as many as wait now, at least 1 and at most
+                `in_flight`.
         """
         at_once = max(1, min(self._in_flight, len(waiting))) if slots is None else slots
         places = 1 << (at_once - 1).bit_length()

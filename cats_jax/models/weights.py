@@ -65,7 +65,7 @@ def num_values(folder: str | pathlib.Path) -> int:
 
 
 def num_parameters(folder: str | pathlib.Path, *, headless: bool) -> int:
-    """Number of a model's parameters, as for a model on transformers; errors: `stored_tensors`.
+    """Number of the parameters that a model computes with; errors: `stored_tensors`.
 
     `headless`: the language-model head is tied or replaced, so that a stored one does not count.
     """

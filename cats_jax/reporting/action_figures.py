@@ -130,8 +130,8 @@ def _placed_by_panel(mine: Sequence[Group], run: RunFolder) -> dict[str, list[Pl
             for decision in placed_decisions(run.tree(row), budget)
         ]
         if found:
-            name = "" if group.prm is None else f"PRM {group.prm}, "
-            placed[f"{name}N = {group.num_candidates}"] = found
+            name = "" if group.prm is None else f", PRM {group.prm}"
+            placed[f"N = {group.num_candidates}{name}"] = found
     return placed
 
 

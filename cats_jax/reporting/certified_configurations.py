@@ -156,8 +156,7 @@ def certify_run(
         found = [group for group in found if group is not rival]
         if not found:
             raise BadInputError(f"the run has no other configuration than {rival.name}")
-    first = level / len(found) if order == "holm" else level
-    _check_number(claim, number, first, len(found))
+    _check_number(claim, number, level, len(found) if order == "holm" else 1)
     tested = [_test(group, rival, claim, level / len(found)) for group in found]
     place = list(range(len(found)))
     if order == "descending":
@@ -331,15 +330,16 @@ def _check_order(found: Sequence[Group]) -> None:
         )
 
 
-def _check_number(claim: Claim, number: int, level: float, tests: int) -> None:
-    """Refuse too few questions for the first of the tests at its level, for any answers."""
+def _check_number(claim: Claim, number: int, level: float, parts: int) -> None:
+    """Refuse too few questions for the first test, which has a part of the level."""
     # In the best case all answers are right, or no question is harmful.
     chance = claim.target if claim.target is not None else 1 - (claim.max_loss or 0.0)
-    needed = int(np.ceil(np.log(level) / np.log(chance)))
+    needed = int(np.ceil(np.log(level / parts) / np.log(chance)))
     if number < needed:
+        shared = f" with {parts} configurations" if parts > 1 else ""
         raise BadInputError(
             f"{number} questions certify nothing here, whatever the answers are: {claim.words} "
-            f"takes at least {needed} questions with {tests} configurations"
+            f"takes at least {needed} questions{shared}"
         )
 
 

@@ -36,8 +36,8 @@ class CostBounds:
     Attributes:
         candidates: sampled steps.
         tokens: tokens as in `Ledger.tokens`. None if the run does not state the limits of steps and
-            answers, if the strategy rewrites or compares answers, if merged runs differ in `asked`,
-            if a question exceeds the premise, or if no question has tokens.
+            answers, if the strategy rewrites or compares answers, if a question exceeds the
+            premise, or if no question has tokens.
         flops: FLOPs of policy and PRM. None in the same cases, and if the rows do not count FLOPs.
     """
 
@@ -61,11 +61,8 @@ def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> 
         BadInputError: a question has more candidates than the manifest's budget.
     """
     config = run.manifest["config"]
-    # A merged run has the formats of its first run. Its entry `asked` names the prompts of all its
-    # runs. It is None if they differ in it: a strategy may then have prompts that are not known.
-    asked = run.manifest.get("asked", {})
-    prompts = {*run.manifest.get("formats", {}), *(asked or {})}
-    rewrites = f"rewriting {group.strategy}" in prompts
+    formats = run.manifest.get("formats", {})
+    rewrites = f"rewriting {group.strategy}" in formats
     candidates = config.get("budget") or group.num_candidates * config["max_depth"]
     if rewrites:  # each candidate is one of N answers
         candidates = min(candidates, group.num_candidates)
@@ -78,7 +75,7 @@ def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> 
             "evaluate`"
         )
     sampled = _most_sampled(config["policy"], group.num_candidates, candidates)
-    if rewrites or f"comparison {group.strategy}" in prompts or asked is None:
+    if rewrites or f"comparison {group.strategy}" in formats:
         sampled = None  # prompts hold answers, and neither critiques nor choices are candidates
     computed = None if sampled is None else PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
     tokens = flops = None

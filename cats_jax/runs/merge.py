@@ -107,7 +107,7 @@ def check_labels(runs: Sequence[RunFolder]) -> None:
 
 
 def _merged_manifest(family: Sequence[RunFolder]) -> dict[str, Any]:
-    """The first manifest with the models, strategies, PRMs, notes, names and premises of all."""
+    """The first manifest with models, formats, strategies, PRMs, notes and premises of all."""
     manifests = [run.manifest for run in family]
     configs = [manifest["config"] for manifest in manifests]
     named = {
@@ -116,12 +116,17 @@ def _merged_manifest(family: Sequence[RunFolder]) -> dict[str, Any]:
     }
     name = " + ".join(dict.fromkeys(str(config["name"]) for config in configs))
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
+    formats = {
+        key: name for manifest in manifests for key, name in manifest.get("formats", {}).items()
+    }
     notes = list(dict.fromkeys(note for run in family for note in run.notes))
     config = {**configs[0], **named, "name": name}
     if rescored := [run for run in family if run.manifest["config"].get("rescored")]:
         change = rescored[0].manifest["config"]["rescored"]
         config["rescored"] = {**change, "folder": str(rescored[0].folder)}
     merged = {**manifests[0], "models": models, "notes": notes, "config": config}
+    if formats:
+        merged["formats"] = formats
     return {**merged, **_premises(family)}
 
 

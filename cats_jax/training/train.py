@@ -101,7 +101,8 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     rows, info = _learned_from(config, questions, options)
     if start is not None:
         taught = zip(start.info.get("questions", ()), start.info.get("texts", ()), strict=True)
-        _check_held_out("the controller to start from", texts_by_id(taught), questions)
+        what = "the controller to start from"
+        _check_held_out(what, texts_by_id(taught), questions, apart=options.validation is not None)
     info = checkpoint.with_questions_of(info, start)
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     report(f"training {seeds} of {named!r} ({info['source']}) ...")
@@ -389,14 +390,17 @@ def _parse(arguments: list[str], default: learners.TrainConfig) -> learners.Trai
         ) from None
 
 
-def _check_held_out(what: str, taught: Mapping[str, str], questions: TrainingQuestions) -> None:
-    """Raise BadInputError if `what` was taught a held-out question."""
+def _check_held_out(
+    what: str, taught: Mapping[str, str], questions: TrainingQuestions, *, apart: bool = True
+) -> None:
+    """Raise BadInputError if `what` was taught a held-out question, of a set `apart` or not."""
     held_out = set(questions.held_out_texts)
     both = [identity for identity, digest in taught.items() if digest in held_out]
     if both:
         raise BadInputError(
             f"questions of {what} and validation overlap: {len(both)} are in both, such as "
-            f"{both[0]!r}: take one of the two from another set"
+            f"{both[0]!r}: "
+            + ("take one of the two from another set" if apart else "give a --validation")
         )
 
 

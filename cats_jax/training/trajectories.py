@@ -22,7 +22,7 @@ from .collect import KIND, StoredDecisions, load_decisions, texts_by_id
 def load_rows(
     folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
 ) -> tuple[search.cats.Transition, Mapping[str, str]]:
-    """Transitions to learn from, and digests of the texts of questions by id.
+    """Transitions to learn from, and digests of questions by id, see `texts_by_id`.
 
     The questions are the searched ones, and those of the training of the behaviour policies.
 

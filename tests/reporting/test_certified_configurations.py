@@ -189,7 +189,7 @@ def test_what_a_run_can_not_certify(tmp_path):
             certify_run(made(folder, content, **config), claim, delta=0.05, order=order)
 
     few = [row for row in rows({4: 5}) if int(row.question[1:]) < 4]
-    refused(few, r"4 questions certify nothing here.* takes at least 5 questions with 1 conf")
+    refused(few, r"4 questions certify nothing here.* takes at least 5 questions$")
     validation = ({"world": "validation", "dataset": None, "label": "world-validation"},)
     refused(rows({4: 300}), "'validation', which trained or chose", questions=validation)
     refused(

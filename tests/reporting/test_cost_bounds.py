@@ -82,25 +82,17 @@ def test_without_limits_or_counts_there_is_no_bound(tmp_path):
 
 
 def test_a_merged_run_has_the_prompts_of_all_runs(tmp_path):
-    policy = {"policy": {"max_model_len": None, "files": {}}}
-
-    def run(strategy, formats, asked):
+    def run(strategy, formats):
         manifest = made_runs.manifest(name=strategy, strategies=[strategy], max_depth=3)
         manifest["config"]["policy"] = POLICY
         rows = [made_runs.row(strategy, question=f"q{i}", tokens=100) for i in range(100)]
-        manifest = {**manifest, "formats": formats, "asked": asked}
-        return RunFolder(tmp_path / strategy, manifest, tuple(rows))
+        return RunFolder(tmp_path / strategy, {**manifest, "formats": formats}, tuple(rows))
 
-    plain = run("beam", {}, policy)
+    plain = run("beam", {})
     for kind in ("rewriting", "comparison"):
-        prompts = {f"{kind} own": {"files": {"prompt": "1"}}}
-        own = run("own", {f"{kind} own": "own"}, {**policy, **prompts})
-        (merged,) = merge_runs([plain, own])
+        (merged,) = merge_runs([plain, run("own", {f"{kind} own": "own"})])
         found = [cost_bounds(merged, each, delta=0.01, choices=2) for each in groups(merged.rows)]
         assert [each.tokens is None for each in found] == [False, True]
-    (merged,) = merge_runs([plain, run("own", {}, None)])
-    for each in groups(merged.rows):
-        assert cost_bounds(merged, each, delta=0.01, choices=2).tokens is None
 
 
 def test_a_method_that_rewrites_answers_samples_at_most_n(tmp_path):

@@ -70,7 +70,8 @@ class EngineScorer(AnswerStepScorer):
         self.name = self._model.name
         self.finished_only = prm_format.finished_only
         self._apart = prm_format.layout == "judge"
-        headless = bool(self._model.config.tie_word_embeddings or head)
+        tied = bool(self._model.config.tie_word_embeddings)
+        headless = tied or (bool(head) and "lm_head" not in head)
         self.num_parameters = num_parameters(path, headless=headless)
         self.engine = start(self._model)
         self._time = SharedTime()
