@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import numpy
 import pandas
@@ -195,7 +196,7 @@ def test_integers_may_be_those_of_numpy(monkeypatch):
     monkeypatch.setattr("cats_jax.batch.api.write_overview", lambda run: None)
     two = numpy.int64(2)
     numbers = {"num_candidates": two, "questions": two, "in_flight": two, "seeds": numpy.arange(3)}
-    planned = cats_jax.evaluate(RECIPE, strategies="wide", **numbers).stored
+    planned: Any = cats_jax.evaluate(RECIPE, strategies="wide", **numbers).stored
     changes = Changes(("wide",), (2,), None, (0, 1, 2), 2, 2)
     assert planned == read_recipe(RECIPE, changes)
     assert type(planned.num_candidates[0]) is int
