@@ -400,7 +400,7 @@ def _check_held_out(
         raise BadInputError(
             f"questions of {what} and validation overlap: {len(both)} are in both, such as "
             f"{both[0]!r}: "
-            + ("take one of the two from another set" if apart else "give a --validation")
+            + ("take one of the two from another set" if apart else "name others by --validation")
         )
 
 
