@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import pickle
 import socket
 import threading
 import time
@@ -257,6 +258,10 @@ def of_another_kind(**changes):
         ({"token_ids": [3, 7, 4]}, "beyond max_tokens or stop_token_ids.*vLLM 0.10.2"),
         ({"token_ids": [3] * 9}, "beyond max_tokens"),
         ({"token_ids": [3, 4]}, "ends a sample at a token that was not requested"),
+        (
+            {"token_ids": [3, 4], "finish_reason": "length"},
+            "ends a sample at 2 of 8 tokens.*--generation-config vllm",
+        ),
     ],
 )
 def test_a_server_of_another_kind_is_refused_at_its_first_reply(connect, changes, words):
@@ -373,9 +378,11 @@ def test_a_server_that_reads_no_scores_is_told_at_once_how_to_start(connect, say
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 501])
 def test_what_another_try_would_not_change_is_refused_at_once(connect, status):
     with serving([status] * 50) as server:
-        with pytest.raises(BadInputError, match=f"/v1/completions with status {status}"):
+        with pytest.raises(BadInputError, match=f"/v1/completions with status {status}") as caught:
             HTTPSampler(connect(server)).sample(REQUESTS[:1])
         assert len(server.bodies) == 1
+    copy = pickle.loads(pickle.dumps(caught.value))  # a worker of Ray sends it
+    assert (str(copy), copy.status) == (str(caught.value), status)
 
 
 def test_an_unreachable_server_is_named():

@@ -236,19 +236,21 @@ class ChatPolicy:
         )
         for (i, _), reply in zip(missing, alone, strict=True):
             replies[i].append(reply)
+        if None in together:  # single samples are not refused, so n was the reason
+            self._honours_n = False
         return replies
 
     def _together(
         self, body: dict[str, Any], seeds: Sequence[int], asked_at: float
     ) -> ChatReply | None:
-        """All samples in one request, as many as the endpoint gives."""
+        """All samples in one request, as many as the endpoint gives; None if it is refused."""
         try:
             reply = self._reply({**body, "seed": _short(seeds[0]), "n": len(seeds)}, asked_at)
         except RefusedCallError as error:
             if error.status not in _NO_CHOICES:
                 raise
-            reply = None  # a request for one sample shows whether n was the reason
-        if reply is None or len(reply.samples) < len(seeds):
+            return None  # a request for one sample shows whether n was the reason
+        if len(reply.samples) < len(seeds):
             self._honours_n = False
         return reply
 

@@ -241,14 +241,15 @@ class ServerClient:
             stop=lambda state: given_up() or tried(state) or _asked_wait(state) > self._patience,
             reraise=True,
         )
+        begun = time.monotonic()
         try:
             return retrying(self._post_once, route, body)
         except (httpx.RequestError, TryAgainError) as error:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
-                f"server {self.url}: no good reply from {route.path} in {self._patience:.0f} s or "
-                f"more ({self.without_key(error)}): check the server and start again, nothing is "
-                "lost"
+                f"server {self.url}: no good reply from {route.path} in "
+                f"{self._given_up_at - begun:.0f} s ({self.without_key(error)}): check the server "
+                "and start again, nothing is lost"
             ) from error
 
     def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
@@ -256,7 +257,9 @@ class ServerClient:
         status, headers, content = self._whole_reply("POST", path, hint, body)
         passes = status in _BUSY or (status >= 500 and status not in _NEVER)
         if passes and status not in route.final:
-            raise TryAgainError(f"status {status}", after=_seconds(headers.get("Retry-After")))
+            after = _seconds(headers.get("Retry-After"))
+            asked = f", try again in {after:.0f} s" if after else ""
+            raise TryAgainError(f"status {status}{asked}", after=after)
         if status != 200:
             raise RefusedCallError(
                 f"server {self.url} refuses {path} with status {status} "
@@ -514,9 +517,9 @@ class UnfitServerError(RuntimeError):
 
 
 class RefusedCallError(BadInputError):
-    """A server has refused a call by its status."""
+    """A server has refused a call by its status, which is None while a copy is unpickled."""
 
-    def __init__(self, message: str, status: int):
+    def __init__(self, message: str, status: int | None = None):
         super().__init__(message)
         self.status = status
 
@@ -574,6 +577,13 @@ def _sampled(choice: dict[str, Any], body: dict[str, Any], cached: int) -> Token
         raise UnfitServerError(
             "ends a sample at a token that was not requested, or leaves out the one that was "
             "(stop_token_ids)"
+        )
+    if not sample.stopped and len(sample.ids) < body["max_tokens"]:
+        raise UnfitServerError(
+            f"ends a sample at {len(sample.ids)} of {body['max_tokens']} tokens",
+            way_out="max_new_tokens in generation_config.json limits samples on some releases of "
+            "vLLM, which are then started with --generation-config vllm; if the server's context "
+            "is too short, set a smaller max_model_len in the recipe",
         )
     return sample
 
