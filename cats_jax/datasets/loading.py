@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Sequence
 
 from ..errors import BadInputError, known_names
+from ..grading.extraction import final_answer
 from ..protocols import Question
 from ..specs.recipe import QuestionSpec
 from ..storage.tables import read_rows
@@ -117,7 +118,8 @@ def _file_layout(spec: QuestionSpec) -> Layout:
     """The layout of a user's file, by the names of its columns."""
 
     def gold(row: Row) -> Gold:
-        return Gold(answer_text(column(row, spec.answer_column), spec.answer_column))
+        text = answer_text(column(row, spec.answer_column), spec.answer_column)
+        return Gold(final_answer(text) or text)  # the column may hold solutions
 
     def check(row: Row) -> None:
         for option in ("question_column", "answer_column"):

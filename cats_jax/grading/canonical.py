@@ -41,11 +41,11 @@ _SPACING = re.compile(
 )
 # `\left.` and `\right.` are invisible; the full stop belongs to them.
 _SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])(?:\s*\.)?")
-_FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_FRACTIONS = re.compile(r"\\[dtc](frac|binom)(?![a-zA-Z])")
 _PART = r"(\{[^{}]*\}|\d|[a-zA-Z]|\\(?!frac|sqrt|left|text)[a-zA-Z]+)"
-_SHORT_FRACTION = re.compile(rf"\\frac\s*{_PART}\s*{_PART}")
+_SHORT_FRACTION = re.compile(rf"\\(frac|binom)\s*{_PART}\s*{_PART}")
 # TeX would take one digit of \sqrt 50 only, but people mean the number.
-_SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z](?![a-zA-Z]))")
+_SHORT_ROOT = re.compile(r"\\sqrt\s*(\[\w+\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))")
 _ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREE = r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b)"
@@ -65,13 +65,15 @@ _NAMED = re.compile(rf"{TEXT_COMMAND}\s*\{{\s*({_FUNCTIONS}|sec|log|min|max)\s*\
 _POWER = re.compile(
     r"(?<=[\w)\]}])(?:\*\*| \*\* )(?:\(([^()]*)\)|(-?\d+(?:\.\d+)?|[a-zA-Z](?![a-zA-Z])))"
 )
+_NEGATIVE_POWER = re.compile(r"\^\s*(-\d+(?:\.\d+)?|-[a-zA-Z](?![a-zA-Z]))")
 _MARK_BRACES = re.compile(r"(?<![a-zA-Z])\{\s*([,:])\s*\}")
 _ROMAN = re.compile(r"\{\s*\\rm(?![a-zA-Z])([^{}]*)\}")
 _ROW_GAP = re.compile(r"\\\\\s*\[[^\[\]]*[a-z]{2}\]")
 _BLACKBOARD = re.compile(r"\\mathbb\s*([A-Z])(?![a-zA-Z])")
 _HALF_OF_DAY = re.compile(rf"(?<=\d)\s*(?:{TEXT_COMMAND}\s*\{{)?\s*([aApP])\.?\s?[mM]\.?\s*\}}?$")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])")
-_SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}")
+# 2^{3}5 is not 2^35.
+_SINGLE_BRACES = re.compile(r"([\^_])\s*\{\s*([0-9a-zA-Z])\s*\}(?!\s*\d)")
 # "5 or more" is a range, not a list.
 _AND_OR = re.compile(
     rf"(,?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b(?! (?:more|less|fewer)\b)"
@@ -192,7 +194,7 @@ def _one_round(text: str) -> str:
     text = _SPACING.sub(lambda match: "" if match[0].startswith(r"\!") else " ", text)
     text = " ".join(text.split())
     text = _SIZES.sub("", text)
-    text = _FRACTIONS.sub(r"\\frac", text)
+    text = _FRACTIONS.sub(r"\\\1", text)
     text = _MARK_BRACES.sub(r"\1", text)
     text = _BLACKBOARD.sub(r"\\mathbb{\1}", _ROW_GAP.sub(r"\\\\", text))
     text = _ROMAN.sub(r"\\mathrm{\1}", text)
@@ -213,9 +215,10 @@ def _one_round(text: str) -> str:
     text = _NAME.sub(_command, text.lower() if _WORD.fullmatch(text) else text)
     if not text.startswith("**"):  # emphasis
         text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
+    text = _NEGATIVE_POWER.sub(r"^{\1}", text)
     text = _SHORT_FRACTION.sub(_braced_fraction, text)
     text = _ROOT_PARENTHESES.sub(r"\\sqrt{\1}", text)
-    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+    text = _SHORT_ROOT.sub(lambda match: rf"\sqrt{match[1] or ''}{{{match[2]}}}", text)
     text = " ".join(_SINGLE_BRACES.sub(r"\1\2", text).split())
     text = _SPACED_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
     text = (_ANY_SPACE if _THOUSANDS.search(text) else _LIST_SPACE).sub(";", text)
@@ -319,8 +322,9 @@ def _command(match: re.Match[str]) -> str:
 
 
 def _braced_fraction(match: re.Match[str]) -> str:
-    above, below = (part if part.startswith("{") else f"{{{part}}}" for part in match.groups())
-    return rf"\frac{above}{below}"
+    name, *parts = match.groups()
+    above, below = (part if part.startswith("{") else f"{{{part}}}" for part in parts)
+    return rf"\{name}{above}{below}"
 
 
 def _without_assignment(text: str) -> str:

@@ -1,7 +1,7 @@
 r"""Formulas as text before latex2sympy parses them: what its grammar would read as another formula.
 
-Its grammar drops signs that it does not know, multiplies numbers side by side, reads 2(1/3) as 7/3,
-and takes all factors behind a function for its argument.
+Its grammar drops signs that it does not know, multiplies numbers side by side, adds 2 and 3 in
+(2)(3), and takes all factors behind a function for its argument.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ _UNREAD = re.compile(
     r"|(?<![_\d])\b\d+ \d"  # 1 2 3
     r"|(?<![_\d.a-zA-Z])[\d.]+_"  # 10.1_2, 101_b
     r"|!!"
-    r"|[a-zA-Z)]'"  # f'(x)
+    r"|[a-zA-Z)]'|'\d"  # f'(x), 5'6
     r"|\\(?:land|lor|wedge|vee)(?![a-zA-Z])"
 )
 _MIXED = re.compile(r"(?<![\w.})\\!^])(\d+)(?: (\d+)/(\d+)(?![\w.])|\\frac\{(\d+)\}\{(\d+)\})")
-_FACTOR = re.compile(r"(?<![\w.})\\!^])(\d+(?:\.\d+)?)(?=\()")
+# Also 4(5) in 3\cdot4(5), but not in x_4(5).
+_FACTOR = re.compile(
+    r"(?:(?<=\\cdot)|(?<=\\times)|(?<![\w.})\\!^]))\d+(?:\.\d+)?(?=\()"
+    r"|(?:\(\d+\)|\\frac\{\d+\}\{\d+\})(?=\(?(?:\d|\.\d|\\frac))"
+)
 _FUNCTION = r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)h?(?![a-zA-Z])"
 _SCRIPT = r"(?:\w|\{[^{}]*\})"
 _ARGUMENT = re.compile(
@@ -31,12 +35,13 @@ _ARGUMENT = re.compile(
 def readable(text: str) -> str | None:
     r"""A canonical formula as the grammar reads it rightly; None if it would drop or add a sign.
 
-    `3\frac{1}{2}x` is 7x/2, 2(1/3) is 2/3, and `\ln2\cdot\ln3` is the product of two logarithms.
+    `3\frac{1}{2}x` is 7x/2, 2(1/3) is 2/3, (2)(3) is 6, and `\ln2\cdot\ln3` is the product of two
+    logarithms.
     """
     text = _MIXED.sub(_sum, text)
     if _UNREAD.search(text):
         return None
-    return _ARGUMENT.sub(r"\1(\2)", _FACTOR.sub(r"\1\\cdot", text))
+    return _ARGUMENT.sub(r"\1(\2)", _FACTOR.sub(r"\g<0>\\cdot", text))
 
 
 def _sum(match: re.Match[str]) -> str:

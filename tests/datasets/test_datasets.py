@@ -381,6 +381,19 @@ def test_gold_answers_keep_their_commas_and_prices(tmp_path, layout, row, answer
     assert list(questions.answers.values()) == [answer]
 
 
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("2*540=<<2*540=1080>>1080\n#### 1,080", "1,080"),
+        (r"It is $\boxed{\frac12}$, or half.", r"\frac12"),
+        ("Half of it", "Half of it"),
+    ],
+)
+def test_the_answers_of_a_users_file_may_be_solutions(tmp_path, solution, answer):
+    path = _jsonl(tmp_path / "q.jsonl", [{"question": "How much?", "answer": solution}])
+    assert read_questions(path).answers == {"0": answer}
+
+
 def test_a_users_columns(tmp_path):
     rows = [{"Q": "1+1", "gold": [1, "2"]}, {"Q": "2+2", "gold": 4.0, "answer": "a"}]
     path = _jsonl(tmp_path / "q.jsonl", rows)

@@ -367,6 +367,11 @@ def test_symbols_that_only_normalising_makes_are_known(text, symbol):
     [
         (r"3\frac{1}{2}x", r"(3+\frac{1}{2})x"),
         ("2(1/3)", r"2\cdot(1/3)"),
+        ("(4)(3)(2)", r"(4)\cdot(3)\cdot(2)"),
+        (r"\frac{6}{2}(4)", r"\frac{6}{2}\cdot(4)"),
+        (r"5\cdot2(3)", r"5\cdot2\cdot(3)"),
+        ("x_2(3)", "x_2(3)"),
+        ("5'6", None),
         (r"\sin x\cdot\cos x", r"\sin(x)\cdot\cos x"),
         (r"\log_2(8)", r"\log_2(8)"),
         (r"0.333\ldots", None),
