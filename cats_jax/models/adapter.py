@@ -22,7 +22,7 @@ from ..storage.reading import read_json, reading
 from .folders import ADAPTER_CONFIG as CONFIG
 from .folders import ADAPTER_WEIGHTS as WEIGHTS
 from .folders import adapter_folder
-from .local_files import read_config
+from .local_files import LOCAL_FILES, read_config
 from .weights import StoredTensor, file_tensors, stored_tensors
 
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -70,7 +70,7 @@ class Adapter:
         # A backbone that is loaded without its head lacks the first part of its tensors' names.
         self._stored = {_bare(name): tensor for name, tensor in stored_tensors(base).items()}
         self._parts = self._read_parts()
-        if read_config(base).get("tie_word_embeddings") and "lm_head.weight" in self._parts:
+        if "lm_head.weight" in self._parts and _ties_head(base):
             raise self._refuse("it changes lm_head, which the base ties to its embeddings")
 
     def changes(self, name: str) -> bool:
@@ -201,6 +201,15 @@ def _read_config(folder: pathlib.Path) -> dict[str, Any]:
         if config.get(name):
             raise _refusal(folder, f"it has {name}")
     return config
+
+
+def _ties_head(base: pathlib.Path) -> bool:
+    """Whether the head is the embeddings; config.json need not say so if its class does."""
+    from transformers import AutoConfig
+
+    read_config(base)
+    config: Any = AutoConfig.from_pretrained(base, **LOCAL_FILES)
+    return bool(config.tie_word_embeddings)
 
 
 def _refusal(folder: pathlib.Path, reason: str, way_out: str = _BY_HAND) -> BadInputError:

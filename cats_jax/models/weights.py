@@ -75,18 +75,24 @@ def num_parameters(folder: str | pathlib.Path, *, headless: bool) -> int:
 
 
 def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The safetensors files of a model folder, as transformers would choose them.
+    """The safetensors files of a model folder, as transformers and vLLM would choose them.
 
     These are the files of model.safetensors.index.json, or model.safetensors, or all that exist.
 
     Raises:
-        BadInputError: there is no file, or the index names a file that does not exist.
+        BadInputError: there is no file, the index names a file that does not exist, or it leaves
+            out model.safetensors: transformers then reads this file, and vLLM those of the index.
     """
     existing_folder(folder)
-    index = folder / "model.safetensors.index.json"
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if index.is_file():
-        return [folder / name for name in shard_names(index)]
-    single = folder / "model.safetensors"
+        names = shard_names(index)
+        if single.is_file() and single.name not in names:
+            raise BadInputError(
+                f"{str(folder)!r} holds {single.name} and an index of other files, so that it is "
+                f"not clear which are the model's: remove {single.name}, or {index.name}"
+            )
+        return [folder / name for name in names]
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:
         raise MissingModelError(f"model folder {str(folder)!r} {what_is_lacking(folder)}")

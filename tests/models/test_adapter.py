@@ -222,6 +222,12 @@ def test_another_base_a_tied_head_and_a_folder_without_adapter(base, adapter, tm
     save_file(tensors, stored / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(BadInputError, match="lm_head, which the base ties to its embeddings"):
         Adapter(tmp_path / "h", stored)
+    # Gemma's class ties the two unless the file says otherwise.
+    config = json.loads((stored / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    (stored / "config.json").write_text(json.dumps(config | {"model_type": "gemma"}))
+    with pytest.raises(BadInputError, match="lm_head, which the base ties to its embeddings"):
+        Adapter(tmp_path / "h", stored)
 
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with pytest.raises(

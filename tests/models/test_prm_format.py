@@ -135,8 +135,14 @@ def test_templates_that_do_not_fit_the_layout_are_refused():
         with_template(None)
     with pytest.raises(BadInputError, match="does not show the user's message once"):
         with_template("<s>nothing")
-    with pytest.raises(BadInputError, match="does not show each of four turns once"):
+    with pytest.raises(BadInputError, match="does not show each of six turns once"):
         with_template("<s>{{ messages[0]['content'] }}", layout="turns")
+    # As Qwen3's, which shows an empty thought in the last turn only.
+    thinks = (
+        "<s>{% for each in messages %}{{ '<pad>' if loop.last }}{{ each['content'] }}{% endfor %}"
+    )
+    with pytest.raises(BadInputError, match="writes the last turns unlike earlier ones; choose"):
+        with_template(thinks, layout="turns", tag="+", read_at="before")
     with pytest.raises(BadInputError, match=r"refuses these turns \(one at a time\)"):
         with_template("{{ raise_exception('one at a time') }}")
     with pytest.raises(BadInputError, match="does not begin with a special token"):

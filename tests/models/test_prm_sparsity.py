@@ -132,6 +132,17 @@ def test_a_sharded_checkpoint_counts_each_tensor_once(tmp_path):
     assert result.read_out == ("lm_head.weight",)
 
 
+def test_an_index_beside_a_file_that_it_does_not_name_is_refused(tmp_path):
+    for name in ("model", "model-1"):
+        save_file({"body": torch.ones(2)}, tmp_path / f"{name}.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"body": "model-1.safetensors"}}))
+    with pytest.raises(BadInputError, match=r"index of other files.*remove model\.safetensors, or"):
+        checkpoint_sparsity(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"body": "model.safetensors"}}))
+    assert dict(checkpoint_sparsity(tmp_path).counts.sizes) == {"body": 2}
+
+
 def save(folder, config, **tensors):
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))

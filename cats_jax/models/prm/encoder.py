@@ -62,6 +62,7 @@ class StepEncoder:
             self.pair_ids = (single(pair.positive), single(pair.negative))
             check_pair(prm_format, self.pair_ids)
         self._chat = chat_template(prm_format, tokenizer)
+        self._chat.guard(prm_format.tag)
         self._begin: Ids = ()
         self._trims = "" if prm_format.layout == "text" else self._chat.trims()
         first, later = self._texts()
@@ -161,11 +162,13 @@ class StepEncoder:
                 raise self._chat.misfit("its chat template does not show the user's message once")
             return text + STEP, prm_format.between + STEP
         turns = [("user", prompt + STEP), ("assistant", TAG)]
-        turns += [("user", STEP), ("assistant", TAG)]
+        turns += [("user", STEP), ("assistant", TAG)] * 2
         text = self._chat.render(turns, answer=False, system=prm_format.system)
         first, *rest = text.split(TAG)
-        if len(rest) != 2 or [part.count(STEP) for part in (first, *rest)] != [1, 1, 0]:
-            raise self._chat.misfit("its chat template does not show each of four turns once")
+        if len(rest) != 3 or [part.count(STEP) for part in (first, *rest)] != [1, 1, 1, 0]:
+            raise self._chat.misfit("its chat template does not show each of six turns once")
+        if rest[0] != rest[1]:
+            raise self._chat.misfit("its chat template writes the last turns unlike earlier ones")
         return first, rest[0]
 
     def _unit(self, text: str, *, behind: bool = False) -> _Unit:

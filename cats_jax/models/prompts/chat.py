@@ -3,9 +3,9 @@
 A tokenizer's chat template renders a conversation once, with marks in the places of texts. The
 rendered text is cut at special tokens, and each run between two of them is encoded by itself when
 its places are filled in. A text gets the ids that it has in the rendered whole, except that names
-of special tokens in it are ordinary text. Some tokenizers put a space before the first text only,
-and some tokens, as those of Phi-3, take in the white space beside them: a run says what stands
-beside it.
+of special tokens and of those that the conversation shows are ordinary text in it. Some tokenizers
+put a space before the first text only, and some tokens, as those of Phi-3, take in the white space
+beside them: a run says what stands beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import BadInputError
+from ...grading.thinking import TAGS
 from .bounded_template import render
 
 Ids = tuple[int, ...]
@@ -75,6 +76,12 @@ class ChatTemplate:
         self.special = {str(token): i for i, token in added.items()}
         self._bare_left = {str(token) for token in added.values() if token.lstrip}
         self._bare_right = {str(token) for token in added.values() if token.rstrip}
+        thoughts = {tag for pair in TAGS for tag in pair}
+        self._loose = {
+            str(token): token
+            for token in added.values()
+            if not token.special and str(token).strip() and str(token) not in thoughts
+        }
         self._inner = _without_first_space(tokenizer)
 
     def misfit(self, reason: str) -> ChatError:
@@ -128,6 +135,7 @@ class ChatTemplate:
         items: list[int | Run] = []
         for before, part, after in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
             if part in self.special:
+                self.guard(part)
                 items.append(self.special[part])
             elif part:
                 is_behind = behind or before in self.special
@@ -136,6 +144,19 @@ class ChatTemplate:
                 pieces = (left, *_PLACES.split(part), right)
                 items.append(tuple(piece for piece in pieces if piece))
         return items
+
+    def guard(self, name: str) -> None:
+        """Make an added token's name ordinary text in all texts, as special tokens' names are.
+
+        Some tokenizers do not mark the tokens of turns as special. White space stays a token, and
+        so do the tags of a thought, which a model may have to read.
+        """
+        if name not in self._loose:
+            return
+        token = self._loose.pop(name)
+        token.special = True
+        self._tokenizer.add_tokens([token], special_tokens=True)
+        self._inner = _without_first_space(self._tokenizer)
 
     def ids(self, items: Sequence[int | Run], texts: Mapping[str, str] | None = None) -> Ids:
         """Token ids of the items that `cut` returned, with `texts` in their places."""
