@@ -29,7 +29,7 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that a worker never sends itself."""
 
 _START_SECONDS = 60.0
-_WALL_FACTOR = 6.0
+_WALL_FACTOR = 60.0
 """Limit of wall time per request, as a multiple of the limit of CPU time. The CPU limit makes
 grades independent of the machine's load; the wall limit ends workers that wait without computing.
 """
