@@ -161,8 +161,13 @@ def _required_of(factory: Callable[..., SearchMethod]) -> list[str]:
 
 @functools.cache
 def _with_width(strategy: search.Strategy, width: int) -> search.Strategy:
-    # Cached: another object would be another compilation. A K below N drops paths.
-    return dataclasses.replace(strategy, width=lambda num_candidates: width, keeps_all_paths=False)
+    # Cached: another object would be another compilation. A K below N drops paths by their scores.
+    return dataclasses.replace(
+        strategy,
+        width=lambda num_candidates: width,
+        keeps_all_paths=False,
+        needs_step_scores=strategy.needs_step_scores or strategy.keeps_all_paths,
+    )
 
 
 def _plain(factory: Callable[..., Any], label: str = "") -> Callable[..., SearchMethod]:

@@ -109,12 +109,15 @@ def rescore(
     """
     if pathlib.Path(folder).resolve() == run.folder.resolve():
         raise BadInputError("rescore: the output must be another folder than the run's")
+    change, prms = _after_earlier(run, change), run.manifest["config"]["prms"]
     with reading(repr(str(run.folder / MANIFEST))):
-        specs = {spec.label: spec for spec in map(_spec, run.manifest["config"]["strategies"])}
+        entries = {entry["label"]: entry for entry in run.manifest["config"]["strategies"]}
+        specs = {label: _spec(entry) for label, entry in entries.items()}
     left_out = {
         label: reason
         for label, spec in specs.items()
-        if (reason := _why_not(spec, change, functions=functions))
+        for prm in prms or [None]
+        if (reason := _why_not(spec, _path_score(entries[label], prm), change, functions=functions))
     }
     for row in run.rows:
         if row.tree is None and row.status != "failed":
@@ -126,12 +129,13 @@ def rescore(
     if not rows:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
         raise BadInputError(f"rescore: no row of {str(run.folder)!r} can be rescored ({reasons})")
-    strategies = {label: _strategy(spec) for label, spec in specs.items() if label not in left_out}
+    prm_of = {prm["label"]: prm for prm in prms}
     methods = {
-        label: _changed_method(specs[label], change) if _is_answered_by_tree(strategy) else None
-        for label, strategy in strategies.items()
+        (label, prm): _changed_method(
+            specs[label], _path_score(entries[label], prm_of.get(prm)), change
+        )
+        for label, prm in {(row.strategy, row.prm) for row in rows}
     }
-    prms = run.manifest["config"]["prms"]
     remote = {spec["label"] for spec in prms if spec.get("path") in AT_ENDPOINTS}
     manifest = _manifest(run, change, grader_name, fingerprint)
     with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
@@ -145,15 +149,30 @@ def rescore(
                 continue
             result = run.tree(row)
             if change.prm is not None and scorer is not None and row.prm is not None:
-                pool = pool_name(strategies[row.strategy], row.seed) or row.key
+                pool = pool_name(_strategy(specs[row.strategy]), row.seed) or row.key
                 prm, end = shared.share_scores(
                     f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
                 )
                 _score(result, prm, at_endpoint=row.prm in remote)
                 end(result.question, not result.ledger.prm_refused)
-            _choose(result, methods[row.strategy], grader)
+            _choose(result, methods[row.strategy, row.prm], grader)
             writer.add(_new_row(row, result, change, grader), result)
     return Rescored(read_run(folder), left_out)
+
+
+def _after_earlier(run: RunFolder, change: Change) -> Change:
+    """The change, with the aggregation and the vote of an earlier rescoring that it leaves."""
+    earlier = run.manifest["config"].get("rescored") or {}
+    return dataclasses.replace(
+        change,
+        path_score=change.path_score or earlier.get("path_score"),
+        vote=change.vote or earlier.get("vote"),
+    )
+
+
+def _path_score(entry: Mapping[str, Any], prm: Mapping[str, Any] | None) -> str | None:
+    """The aggregation that the run gave a strategy without one; both are manifest entries."""
+    return (entry.get("certified") or prm or {}).get("path_score")
 
 
 def _spec(entry: Mapping[str, Any]) -> StrategySpec:
@@ -163,10 +182,10 @@ def _spec(entry: Mapping[str, Any]) -> StrategySpec:
     )
 
 
-def _why_not(spec: StrategySpec, change: Change, *, functions: bool) -> str:
+def _why_not(spec: StrategySpec, path_score: str | None, change: Change, *, functions: bool) -> str:
     if is_function_name(spec.name) and not functions:
         return f"it is the function {spec.name}: --functions runs it, if you trust the run folder"
-    strategy = _strategy(spec)
+    strategy = _strategy(spec, path_score)
     if strategy.comparison is not None:
         return "a judge chose its answers, and trees do not hold the comparisons"
     if change.of_scores and not strategy.uses_scores:
@@ -187,17 +206,21 @@ def _is_answered_by_tree(strategy: search.Strategy) -> bool:
     return not (strategy.weights_paths or strategy.calibrated)
 
 
-def _strategy(spec: StrategySpec) -> search.Strategy:
-    return build_strategy(spec).strategy
+def _strategy(spec: StrategySpec, path_score: str | None = None) -> search.Strategy:
+    return build_strategy(spec, path_score).strategy
 
 
-def _changed_method(spec: StrategySpec, change: Change) -> SearchMethod:
+def _changed_method(
+    spec: StrategySpec, path_score: str | None, change: Change
+) -> SearchMethod | None:
+    """The method that answers by a tree; None if the strategy's answers need more than that."""
     changed = {"path_score": change.path_score, "vote": change.vote}
     options = dict(spec.options) | {k: v for k, v in changed.items() if v is not None}
-    default = change.prm.path_score if change.prm is not None else None
-    return build_strategy(
+    default = change.prm.path_score if change.prm is not None else path_score
+    method = build_strategy(
         StrategySpec(spec.name, spec.label, tuple(sorted(options.items()))), default
     )
+    return method if _is_answered_by_tree(method.strategy) else None
 
 
 def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> None:

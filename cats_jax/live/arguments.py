@@ -149,7 +149,7 @@ def check_outcome_model(strategy: search.Strategy, label: str, model: str) -> No
         raise BadInputError(
             f"strategy {label!r} reads scores of unfinished paths, and {model!r} is an outcome "
             "model, which scores finished answers only: take best_of_n or best_of_n_weighted with "
-            "path_score: last, a strategy that asks no PRM, or a PRM"
+            "path_score: last and without beam_width, a strategy that asks no PRM, or a PRM"
         )
 
 

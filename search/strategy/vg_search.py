@@ -79,5 +79,5 @@ def vg_search(
         aggregation=aggregation(path_score),
         keep=keep,
         answer=answer_rule(vote),
-        weights_paths=granularity > 1 and path_score in ("mean", "product"),
+        weights_paths=granularity > 1 and path_score != "last",
     )

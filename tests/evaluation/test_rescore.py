@@ -88,6 +88,46 @@ def test_another_vote_is_the_run_with_it(tmp_path, run, strategy):
     assert set(rescored.left_out) == {"majority"}
 
 
+def _path_scores(run):
+    return {
+        row.key: [path.path_score for path in run.tree(row).paths]
+        for row in run.rows
+        if row.prm is not None
+    }
+
+
+def test_the_aggregation_stays_that_of_the_runs_prm(tmp_path):
+    prm, grader = {"path": "bad", "path_score": "mean"}, BoxedIntegerGrader()
+    old = _run(tmp_path / "old", ["best_of_n"], prm=prm)
+    voted = rescore(old, tmp_path / "voted", Change(vote="weighted"), grader).run
+    direct = _run(tmp_path / "direct", [{"name": "best_of_n", "vote": "weighted"}], prm=prm)
+    assert _verdicts(voted, "best_of_n") == _verdicts(direct, "best_of_n")
+    assert _path_scores(voted) == {
+        key: pytest.approx(scores, abs=1e-6) for key, scores in _path_scores(old).items()
+    }
+
+
+def test_a_change_after_another_one_is_the_run_with_both(tmp_path, run):
+    grader = BoxedIntegerGrader()
+    both = {"name": "best_of_n", "path_score": "mean", "vote": "weighted"}
+    direct = _run(tmp_path / "direct", [both])
+    first = rescore(run, tmp_path / "first", Change("mean"), grader).run
+    second = rescore(first, tmp_path / "second", Change(vote="weighted"), grader).run
+    assert _verdicts(second, "best_of_n") == _verdicts(direct, "best_of_n")
+    assert _path_scores(second) == _path_scores(first)
+    change = second.manifest["config"]["rescored"]
+    assert (change["path_score"], change["vote"]) == ("mean", "weighted")
+
+
+def test_scores_that_a_search_has_filled_in_are_not_in_a_tree(tmp_path):
+    """VG-Search gives a step without a score that of the verification before it."""
+    old = _run(tmp_path / "old", [{"name": "vg_search", "path_score": "min"}], prm="bad")
+    with pytest.raises(BadInputError, match="its votes go by what trees do not hold"):
+        rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+    again = rescore(old, tmp_path / "new", Change(), BoxedIntegerGrader())
+    assert _verdicts(again.run, "vg_search") == _verdicts(old, "vg_search")
+
+
 def test_another_prm_is_the_run_with_it(tmp_path, run):
     direct = _run(tmp_path / "direct", ["best_of_n"], prm="bad")
     change = Change(prm=PrmSpec("bad"))

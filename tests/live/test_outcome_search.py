@@ -6,6 +6,7 @@ import outcome_models
 import pytest
 import tiny_models
 
+import cats_jax
 import search
 from cats_jax import world
 from cats_jax.cli import run
@@ -113,6 +114,7 @@ def test_methods_that_read_the_last_score_answer_as_with_scores_of_all_steps(
         search.methods.speculative_rejection(),
         search.best_of_n(),
         search.methods.sequential_best_of_n(path_score="last", abort=0.1),
+        cats_jax.search_method("best_of_n", path_score="last", beam_width=2).strategy,
     ],
     ids=lambda strategy: strategy.name,
 )
