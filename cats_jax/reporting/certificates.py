@@ -13,6 +13,7 @@ lead, and the answer is not certified.
 from __future__ import annotations
 
 import pathlib
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from theory.certificates import is_best_certified
@@ -25,9 +26,9 @@ from ..protocols import AnswerGrader
 from ..runs.folder import Row, RunFolder, read_run
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
-from .groups import Group, groups, identity, interval, mean_by_question
+from .groups import Group, Key, groups, identity, interval, mean_by_question
 from .run_tables import IDENTITY
-from .sheets import Column, Record, Sheet, share, span
+from .sheets import Column, Record, Sheet, plain, share, span
 
 QUANTILE = 0.5
 """Default quantile. A truth is 0 or 1, so a deviation may be near 1; if most questions have a path
@@ -85,14 +86,15 @@ def certify(run: RunFolder, held_out: RunFolder, *, quantile: float = QUANTILE) 
     """
     check_held_out((row.question for row in run.rows), run.folder, held_out)
     grader = make_grader(recorded_grader(run.manifest["config"]))
-    # The keys lack the data set, because the held-out questions may come from another one.
-    references = {group.key: group for group in groups(held_out.rows)}
+    # The keys lack the data set, because the held-out questions may come from others.
+    references: defaultdict[Key, list[Row]] = defaultdict(list)
+    for reference in groups(held_out.rows):
+        references[reference.key] += reference.rows
     found = []
     for group in groups(run.rows):
-        reference = references.get(group.key)
-        if reference is None or group.prm is None:
+        if group.key not in references or group.prm is None:
             continue
-        known = finished_paths(held_out, reference.rows, grader)
+        known = finished_paths(held_out, references[group.key], grader)
         own = finished_paths(run, group.rows, grader)
         if not known.scores.size or not own.scores.size:
             continue
@@ -138,7 +140,10 @@ def certified_answers(run: RunFolder, held_out: RunFolder, quantile: float) -> S
     def ends(name: str) -> tuple[str, ...]:
         return (name, f"{name}_low", f"{name}_high")
 
+    records = certify(run, held_out, quantile=quantile)
+    several = any(record["dataset"] for record in records)
     columns = (
+        *([Column("data set", ("dataset",), plain, 0, left=True)] if several else []),
         *IDENTITY,
         Column("epsilon", ("epsilon",), share, 3),
         Column("its interval", ("epsilon_low", "epsilon_high"), span, 6),
@@ -149,7 +154,7 @@ def certified_answers(run: RunFolder, held_out: RunFolder, quantile: float) -> S
         Column("epsilon exceeded", ("exceeded",), share, 7),
     )
     title = f"certified answers: they lead by more than 2 epsilon, quantile {quantile:g}"
-    return Sheet("certificates", title, columns, tuple(certify(run, held_out, quantile=quantile)))
+    return Sheet("certificates", title, columns, tuple(records))
 
 
 def _with_ends(value: float, low: float, high: float) -> str:
@@ -167,6 +172,7 @@ def _certified(
     others = [(row, row.correct) for row, is_sure in flags if not is_sure]
     wrong = [(row, is_sure and not row.correct) for row, is_sure in flags]
     return {
+        "dataset": group.dataset,
         **identity(group),
         **interval("epsilon", epsilon),
         **interval("certified", _share(flags)),

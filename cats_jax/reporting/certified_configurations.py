@@ -156,7 +156,8 @@ def certify_run(
         found = [group for group in found if group is not rival]
         if not found:
             raise BadInputError(f"the run has no other configuration than {rival.name}")
-    _check_number(claim, number, level, len(found) if order == "holm" else 1)
+    several = len({row.seed for row in run.rows}) > 1
+    _check_number(claim, number, level, len(found) if order == "holm" else 1, several=several)
     tested = [_test(group, rival, claim, level / len(found)) for group in found]
     place = list(range(len(found)))
     if order == "descending":
@@ -330,10 +331,13 @@ def _check_order(found: Sequence[Group]) -> None:
         )
 
 
-def _check_number(claim: Claim, number: int, level: float, parts: int) -> None:
+def _check_number(claim: Claim, number: int, level: float, parts: int, *, several: bool) -> None:
     """Refuse too few questions for the first test, which has a part of the level."""
-    # In the best case all answers are right, or no question is harmful.
+    # In the best case all answers are right, or no question is harmful. Of several seeds, the
+    # betting test also counts gains: the best loss is -1.
     chance = claim.target if claim.target is not None else 1 - (claim.max_loss or 0.0)
+    if several and claim.target is None:
+        chance /= 2
     needed = int(np.ceil(np.log(level / parts) / np.log(chance)))
     if number < needed:
         shared = f" with {parts} configurations" if parts > 1 else ""

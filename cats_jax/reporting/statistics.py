@@ -176,10 +176,15 @@ def _sign_flip(moved: np.ndarray, wins: int, losses: int) -> float:
         return float(stats.binomtest(wins, wins + losses, 0.5).pvalue)
     result = stats.permutation_test(
         (moved,),
-        np.mean,
+        _mean,
         permutation_type="samples",
         n_resamples=_RESAMPLES,
         batch=_BATCH,
         rng=np.random.default_rng(_BOOTSTRAP_SEED),
     )
     return float(result.pvalue)
+
+
+def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean without its rounding, by which two equal sums, such as two of 0, would differ."""
+    return np.round(values.mean(axis=axis), 12)
