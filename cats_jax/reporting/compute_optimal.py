@@ -163,10 +163,12 @@ def _levels(found: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def _best(affordable: Sequence[Group], halves: Sequence[Halves], cost: str) -> Group:
-    return max(
-        affordable,
-        key=lambda group: (_mean(group, "correct", halves), -_mean(group, cost, halves)),
-    )
+    def place(group: Group) -> tuple[float, float]:
+        # Means of several seeds that are equal may differ by rounding.
+        right = round(_mean(group, "correct", halves), statistics.DIGITS)
+        return right, -_mean(group, cost, halves)
+
+    return max(affordable, key=place)
 
 
 def _choice(parts: Sequence[tuple[Group, Halves]], cost: str) -> Choice:

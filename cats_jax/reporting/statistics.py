@@ -18,6 +18,9 @@ from scipy import stats
 from theory.estimators import Estimate
 
 CONFIDENCE = 0.95
+DIGITS = 12
+"""Digits of means that are compared: in float64 a mean of 0 may be 1e-17."""
+
 _RESAMPLES = 5000
 _BATCH = 500
 _MOST_KEPT = 2000  # questions, whose resamples take 80 MB
@@ -55,9 +58,9 @@ class Paired:
     @property
     def verdict(self) -> str:
         """Verdict: "ties" if the interval of the difference includes 0, else "wins" or "loses"."""
-        if self.difference.low > 0:
+        if round(self.difference.low, DIGITS) > 0:
             return "wins"
-        return "loses" if self.difference.high < 0 else "ties"
+        return "loses" if round(self.difference.high, DIGITS) < 0 else "ties"
 
 
 @functools.lru_cache(maxsize=4096)  # scipy tests a hypothesis first; reports repeat their calls
@@ -186,5 +189,5 @@ def _sign_flip(moved: np.ndarray, wins: int, losses: int) -> float:
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Mean without its rounding, by which two equal sums, such as two of 0, would differ."""
-    return np.round(values.mean(axis=axis), 12)
+    """Mean to `DIGITS` digits."""
+    return np.round(values.mean(axis=axis), DIGITS)

@@ -136,6 +136,24 @@ def test_groups_without_scores_trees_or_reference_are_left_out(tmp_path):
             certificates.certify(run, reference)
 
 
+def test_epsilon_is_that_of_all_data_sets_of_the_held_out_run(tmp_path):
+    def write_sets(name, sets):
+        pairs = [
+            (row_of(result, GOLD, "best_of_n", dataset=dataset), result)
+            for dataset, searches in sets.items()
+            for result in searches
+        ]
+        return read_run(write_run(tmp_path / name, pairs))
+
+    hard = [searched(f"h{i}", [("1", 0.1), ("2", 0.05)]) for i in range(30)]
+    easy = [searched(f"e{i}", [("1", 0.95), ("2", 0.05)]) for i in range(10)]
+    run = write_sets("run", {one: [searched(one, [("1", 0.9), ("2", 0.1)])] for one in ("x", "y")})
+    for name, reference in (("a", {"h": hard, "e": easy}), ("b", {"e": easy, "h": hard})):
+        sheet = certificates.certified_answers(run, write_sets(name, reference), 0.5)
+        assert [record["epsilon"] for record in sheet.records] == pytest.approx([0.9, 0.9])
+        assert [cells[0] for cells in sheet.rows()] == ["x", "y"]
+
+
 def test_epsilon_must_come_from_other_questions(tmp_path):
     run = write(tmp_path / "run", held_out(3))
     with pytest.raises(BadInputError, match="not held out: it shares 3 questions"):

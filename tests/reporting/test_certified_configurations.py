@@ -138,6 +138,30 @@ def test_of_several_seeds_a_question_counts_once(tmp_path):
     assert only.bound >= np.mean(values) - np.mean(only.group.mean("correct"))
 
 
+def test_with_several_seeds_gains_certify_a_loss_by_fewer_questions(tmp_path):
+    """With one seed 160 questions without a harmful one are needed, and gains do not count."""
+    claim = Claim(max_loss=0.02, against="best_of_n")
+    half = np.arange(QUESTIONS) % 2
+
+    def run(seeds):
+        content = [
+            row
+            for seed in range(seeds)
+            for row in (
+                *rows({4: half == seed}, seed=seed),
+                *rows({4: half >= 0}, strategy="beam", seed=seed),
+            )
+            if int(row.question[1:]) < 100
+        ]
+        return made(tmp_path / str(seeds), content)
+
+    (found,) = certify_run(run(2), claim, delta=0.05).configurations
+    assert found.certified
+    assert found.lost == -0.5
+    with pytest.raises(BadInputError, match=r"100 questions certify.*takes at least 160 questions"):
+        certify_run(run(1), claim, delta=0.05)
+
+
 def test_the_command(tmp_path, capsys):
     made_runs.write_run(tmp_path / "run", rows(RISING), max_depth=10)
     arguments = ["certify", str(tmp_path / "run"), "--target", "0.5"]

@@ -92,6 +92,22 @@ def test_paired_verdicts():
     assert same.p_value == 1.0
 
 
+def test_an_interval_that_ends_at_0_is_a_tie():
+    """In float64 the lower end is 1.4e-17."""
+    first, second = [3, 3, 4, 4, 4, 5, 4, 5], [4, 4, 3, 1, 3, 4, 3, 3]
+    shares = [[right / 6 for right in side] for side in (first, second)]
+    assert statistics.paired(*shares).difference.low == pytest.approx(0.0, abs=1e-15)
+    assert statistics.paired(*shares).verdict == "ties"
+    assert statistics.paired(*shares[::-1]).verdict == "ties"
+
+
+def test_shares_without_a_difference_have_the_p_value_1():
+    """In float64 the sums of the sign patterns that are 0 differ by 1e-17."""
+    result = statistics.paired([1, 1 / 3, 2 / 3, 1, 1 / 3], [2 / 3] * 5)
+    assert result.difference.value == pytest.approx(0.0, abs=1e-15)
+    assert result.p_value == 1.0
+
+
 def test_interval_of_a_difference_covers_the_truth_at_its_rate():
     rng = np.random.default_rng(0)
     covered = 0
