@@ -8,7 +8,7 @@ The rows of one search are consecutive and in order of time. Columns:
     prm, strategy   labels; the strategy is the behaviour policy
     num_candidates  N
     seed            seed of the run
-    price           price of 100 candidates, in right answers
+    price           price of 100 candidates, or of 1000 tokens, in right answers
     step, phase     tick of the decision; phase >= 1
     node            candidate at which the decision was taken, 0 for the question itself
     features        f32[F], with excluded ones 0, in the order of the manifest's names
@@ -25,7 +25,8 @@ The rows of one search are consecutive and in order of time. Columns:
     correct         whether the search's final answer is right
 
 A decision has one transition to each decision that has it as predecessor, and `ends` transitions to
-an end, for one-step methods. Monte-Carlo returns need `correct`, `price` and `remaining`.
+an end, for one-step methods. Monte-Carlo returns need `correct`, `price` and `remaining`. The
+manifest's `cats` states the settings of the searches on which features, price and reward depend.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ def collect_decisions(
         "question_ids": [question.id for question in known.questions],
         "question_texts": [text_digest(question.text) for question in known.questions],
         "behaviours_learned": _learned_by(recipe.strategies),
+        "cats": _settings_of(evaluation.cells),
     }
     grader = default_grader(recipe.questions) if grader is None else grader
     blocks = [
@@ -139,7 +141,8 @@ def collect_decisions(
         for place, cell in enumerate(evaluation.cells)
         for start in range(0, len(known.questions), block_size)
     ]
-    with locked(folder, manifest, KIND):
+    # Collections of earlier versions have no settings.
+    with locked(folder, manifest, KIND, lambda old: {"cats": manifest["cats"], **old}):
         runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, WallTimes())
         done = 0
         for number, (cell, start, first) in enumerate(blocks):
@@ -164,6 +167,27 @@ def collect_decisions(
             done += len(questions)
             report(done, len(evaluation.cells) * len(known.questions))
     return folder
+
+
+def recorded_settings(config: search.cats.CatsConfig) -> dict[str, Any]:
+    """The settings of a search on which a decision's features, price and reward depend."""
+    weights = ("cost", "margin", "score")
+    return {
+        **{name: getattr(config, name) for name in ("cost_unit", "path_score", "calibrated")},
+        "excluded_features": sorted(config.excluded_features),
+        **{f"reward.{name}": getattr(config.reward, name) for name in weights},
+    }
+
+
+def _settings_of(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """The distinct `recorded_settings` of cells, each with the label of the PRM."""
+    found: list[dict[str, Any]] = []
+    for cell in cells:
+        label = "" if cell.prm is None else cell.prm.label
+        settings = {"prm": label, **recorded_settings(cell.strategy.config)}
+        if settings not in found:
+            found.append(settings)
+    return found
 
 
 def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
@@ -283,6 +307,11 @@ def _load(folder: pathlib.Path) -> StoredDecisions:
             "collect it anew"
         )
     table = read_tables(paths, KIND)
+    if not len(table):
+        raise BadInputError(
+            f"{KIND.name} {str(folder)!r} has no decision: no step of its searches had a valid "
+            "candidate; check the policy and its limits of tokens"
+        )
     return StoredDecisions(
         columns={name: column_array(table[name]) for name in table.column_names},
         feature_names=names,

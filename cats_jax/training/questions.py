@@ -103,10 +103,14 @@ def bank_questions(
 
     Raises:
         BadInputError: a bank is missing, from another version of the embedded world or without a
-            setting of `sampling`, or the two banks share questions or differ in `max_depth`.
+            setting of `sampling`, `calibration` lacks one of the PRMs, or the two banks share
+            questions or differ in `max_depth`.
     """
     calibrations = load_calibrations(calibration) if calibration is not None else ()
     training = _load(folder, prms, calibrations)
+    if calibration is not None:
+        calibrations = load_calibrations(calibration, training.prms)  # "none" reads the labels
+        _check_each(calibration, calibrations, training.prms)
     if validation is None:
         number = training.arrays.root.shape[0]
         kept = np.random.default_rng(0).permutation(number) % _HELD_OUT == _HELD_OUT - 1
@@ -152,6 +156,15 @@ def bank_questions(
         },
         held_out_texts=tuple(map(text_digest, asked.texts)),
     )
+
+
+def _check_each(name: str, calibrations: Calibrations, prms: Sequence[str]) -> None:
+    for label in prms:
+        if label not in dict(calibrations):
+            raise BadInputError(
+                f"calibration {name!r} has none of PRM {label!r}: fit one of each PRM with "
+                "`cats-jax calibrate`, or choose PRMs by --prms"
+            )
 
 
 def _load(

@@ -16,7 +16,7 @@ import search
 
 from ..errors import BadInputError, known_names
 from ..storage.table_folder import read_manifest
-from .collect import KIND, StoredDecisions, load_decisions, texts_by_id
+from .collect import KIND, StoredDecisions, load_decisions, recorded_settings, texts_by_id
 
 
 def load_rows(
@@ -32,9 +32,9 @@ def load_rows(
         prms: labels of PRMs; only decisions of searches with one of them are used.
 
     Raises:
-        BadInputError: the folder or a PRM is missing, the action table is not the configuration's,
-            the algorithm or the returns need decisions of the trained policy itself, or the price
-            is for tokens and the algorithm does more than imitate.
+        BadInputError: the folder or a PRM is missing, the action table or a setting of the searches
+            is not the configuration's, the algorithm or the returns need decisions of the trained
+            policy itself, or the price is for tokens and the algorithm does more than imitate.
     """
     if isinstance(config.learner.algorithm, learners.PPO):
         raise BadInputError(
@@ -57,6 +57,7 @@ def load_rows(
             "configuration's: collect them with its strategies, or choose another --config or "
             "--actions"
         )
+    _check_settings(folder, decisions, config, prms)
     if config.reward == "outcome" and config.gae_lambda == 1.0 and config.num_steps is None:
         rows = outcome_rows(
             decisions, config.terminal_weight, charged=config.cats.cost_unit == "candidates"
@@ -72,6 +73,36 @@ def load_rows(
     digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
     asked = {str(name): digests[name] for name in decisions.columns["question"]}
     return rows, texts_by_id([*asked.items(), *manifest.get("behaviours_learned", {}).items()])
+
+
+def _check_settings(
+    folder: pathlib.Path,
+    decisions: StoredDecisions,
+    config: learners.TrainConfig,
+    prms: Sequence[str] | None,
+) -> None:
+    """Raise BadInputError if features, prices or rewards were recorded with other settings."""
+    wanted = recorded_settings(config.cats)
+    if config.reward != "paper":  # the recorded rewards are not read
+        wanted = {name: value for name, value in wanted.items() if not name.startswith("reward.")}
+    # Collections of earlier versions have no settings.
+    for recorded in decisions.manifest.get("cats", ()):
+        if prms is not None and recorded["prm"] not in prms:
+            continue
+        others = [name for name in wanted if recorded[name] != wanted[name]]
+        if others:
+            has, asks = (
+                " ".join(f"cats.{name}={_setting(values[name])}" for name in others)
+                for values in (recorded, wanted)
+            )
+            raise BadInputError(
+                f"trajectories {str(folder)!r} were collected with {has}, the configuration has "
+                f"{asks}: set the former by --set or another --config, or collect them anew"
+            )
+
+
+def _setting(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from cats_jax.live.seeds import stable_seed
 from cats_jax.live.slot_states import SlotStates
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 from cats_jax.training import collect
+from cats_jax.training.train import configure
+from cats_jax.training.trajectories import load_rows
 
 QUESTIONS = 6
 PLAIN = {"name": "cats_random"}
@@ -340,3 +342,40 @@ def test_actions_are_those_of_the_named_table(tmp_path):
     extra = np.array([row[0] for row in found.actions.rows])
     legal = (extra[None, :] <= found.columns["available"][:, None]).sum(axis=1)
     np.testing.assert_allclose(found.columns["log_prob"], -np.log(legal), rtol=1e-5)
+
+
+def test_decisions_are_learned_with_the_settings_of_their_searches(tmp_path):
+    calibrated = {**PLAIN, "calibrated": True, "path_score": "product", "actions": "top-p"}
+    changes = {"strategies": [calibrated], "num_candidates": [4], "calibration": "none"}
+    folder = collected(tmp_path, **changes)
+    config = configure("offline", actions="top-p")
+    with pytest.raises(
+        BadInputError, match=r"with cats\.path_score=product cats\.calibrated=True, "
+    ):
+        load_rows(folder, config)
+    settings = ["cats.calibrated=True", "cats.path_score=product"]
+    rows, _ = load_rows(folder, configure(config, settings=settings))
+    assert len(rows.weight_t) > 0
+    # A feature of the trained controller that its searches would set to 0, or the other way round.
+    with pytest.raises(BadInputError, match=r"with cats\.excluded_features=likelihood_best,"):
+        load_rows(folder, configure("paper", settings=settings))
+    # A collection of an earlier version has no settings, and gets them when it is continued.
+    manifest = json.loads((folder / "manifest.json").read_text())
+    earlier = {name: value for name, value in manifest.items() if name != "cats"}
+    (folder / "manifest.json").write_text(json.dumps(earlier))
+    load_rows(folder, config)
+    collected(tmp_path, **changes)
+    assert json.loads((folder / "manifest.json").read_text()) == manifest
+
+
+def test_recorded_rewards_have_the_weights_of_the_configuration(tmp_path):
+    folder = collected(tmp_path, strategies=[{**PLAIN, "config": "paper"}], num_candidates=[4])
+    load_rows(folder, configure("paper"))
+    with pytest.raises(BadInputError, match=r"with cats\.reward\.cost=0\.2, the .*cost=0\.5: set"):
+        load_rows(folder, configure("paper", settings=["cats.reward.cost=0.5"]))
+
+
+def test_a_collection_without_a_decision_is_said_to_have_none(tmp_path):
+    folder = collected(tmp_path, models=ScriptedModels(finish="length"), num_candidates=[4])
+    with pytest.raises(BadInputError, match="has no decision: no step of its searches had a valid"):
+        collect.load_decisions(folder)

@@ -354,6 +354,18 @@ def test_a_random_fifth_of_the_questions_is_held_out_of_training(banks):
     assert found.max_depth == 7
 
 
+def test_each_prm_of_a_bank_has_a_calibration(banks):
+    known, make, path = banks
+    known["training"] = _bank([f"q{i}" for i in range(10)])
+    file = path / "calibration.json"
+    file.write_text(
+        json.dumps({"prms": {"good": {"intercept": 0.0, "slope": 1.0, "agreement": 0.0}}})
+    )
+    with pytest.raises(BadInputError, match=r"has none of PRM 'bad': .*--prms"):
+        make(calibration=str(file))
+    assert set(make(calibration="none").info["calibration"]) == {"good", "bad"}
+
+
 def test_refuses_a_bank_too_small_to_keep_any_out(banks):
     known, make, _ = banks
     known["training"] = _bank(["a", "b"])
