@@ -16,10 +16,11 @@ import re
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import BadInputError, RunStoppedError
+from ..errors import BadInputError, ModelContractError, RunStoppedError, RunWarning
 from ..live.results import SearchResult
 from ..models.backend import gpu_numbers
 from ..models.source import ModelSource
@@ -38,6 +39,9 @@ LOCAL = "local"
 _HOST_AND_PORT = re.compile(r"(?:ray://)?\[?([^\[\]/]+)\]?:(\d{1,5})")
 
 _ENVIRONMENT = ("JAX_PLATFORMS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE")
+
+_FORESEEN = (BadInputError, RunStoppedError, ModelContractError)
+"""Errors whose one line tells the user what to do."""
 
 
 class RayRunner:
@@ -104,6 +108,7 @@ class RayRunner:
             actor.remote(recipe, prompts, models, grader) for _ in range(self.num_workers)
         ]
         self._idle = list(range(self.num_workers))
+        self._used: set[int] = set()
         self._queue = BatchQueue()
         # By reference to the results: number of the actor, and the batch.
         self._running: dict[Any, tuple[int, Batch]] = {}
@@ -137,10 +142,16 @@ class RayRunner:
             self._receive(helping=False)
 
     def finish(self, times: WallTimes) -> None:
-        """Search all waiting batches on any actor that is idle, and add the actors' times."""
+        """Search all waiting batches on any actor that is idle, and add the actors' times.
+
+        The last notes of the actors' models are shown as warnings.
+        """
         self._send(helping=True)
         while self._running:
             self._receive(helping=True)
+        ends = [self._actors[number].finish.remote() for number in sorted(self._used)]
+        for end in ends:
+            _warn(self._get(end))
         times.add(self._times.take())
         times.workers = self.num_workers
 
@@ -150,24 +161,34 @@ class RayRunner:
             batch = self._queue.take(actor, helping=helping)
             if batch is not None:
                 self._idle.remove(actor)
+                self._used.add(actor)
                 sent = self._actors[actor].search.remote(batch.cell, list(batch.questions))
                 self._running[sent] = actor, batch
 
     def _receive(self, *, helping: bool) -> None:
-        """Wait for a batch, give its actor another one, and pass on the results."""
+        """Wait for a batch, give its actor another one, and pass on the results.
+
+        Raises:
+            BadInputError, RunStoppedError, ModelContractError: the batch was stopped; the results
+                that it had by then are passed on first.
+        """
         (ended, *_), _ = self._ray.wait(list(self._running))
         actor, batch = self._running.pop(ended)
         self._idle.append(actor)
         self._send(helping=helping)
-        results, times = self._get(ended)
-        self._times.add(times)
-        for result in results:
+        searched: _Searched = self._get(ended)
+        self._times.add(searched.times)
+        for result in searched.results:
             batch.on_result(result)
+        _warn(searched.notes)
+        if searched.error is not None:
+            raise searched.error
 
-    def _get(self, ended: Any) -> tuple[list[SearchResult], WallTimes]:
-        """The value that an actor returned; errors of the actor's code are raised unchanged.
+    def _get(self, ended: Any) -> Any:
+        """The value that an actor returned.
 
         Raises:
+            RayTaskError: an unforeseen error of the actor's code.
             RunStoppedError: the actor's node or process is lost, and Ray could not start another,
                 or the actor can't be made on its node.
         """
@@ -224,6 +245,22 @@ def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
     return min(by_cpu, int(by_gpu))
 
 
+class _Searched(NamedTuple):
+    """What an actor returns of a batch.
+
+    Attributes:
+        results: the results of the questions that have ended.
+        times: wall times since the batch before.
+        notes: the texts of the `RunWarning`s.
+        error: what stopped the batch; None if all questions have ended.
+    """
+
+    results: list[SearchResult]
+    times: WallTimes
+    notes: list[str]
+    error: Exception | None
+
+
 class _Worker:
     """An actor with its own runner and grid; it gets cells by index, so nothing compiles twice."""
 
@@ -238,10 +275,37 @@ class _Worker:
         self._times = WallTimes()
         self._runner = LocalRunner(recipe, self._cells, models, grader, self._times)
 
-    def search(self, cell: int, questions: list[Question]) -> tuple[list[SearchResult], WallTimes]:
+    def search(self, cell: int, questions: list[Question]) -> _Searched:
         results: list[SearchResult] = []
-        self._runner.search(self._cells[cell], questions, results.append)
-        return results, self._times.take()
+        stopped: Exception | None = None
+        with _notes() as notes:
+            try:
+                self._runner.search(self._cells[cell], questions, results.append)
+            except _FORESEEN as error:
+                # Of the plain class: the error itself may not come through a pickle.
+                kind = next(each for each in _FORESEEN if isinstance(error, each))
+                stopped = kind(str(error))
+        return _Searched(results, self._times.take(), notes, stopped)
+
+    def finish(self) -> list[str]:
+        with _notes() as notes:
+            self._runner.finish(self._times)
+        return notes
+
+
+@contextlib.contextmanager
+def _notes() -> Iterator[list[str]]:
+    """A list that has, after the block, the texts of the block's `RunWarning`s."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always", RunWarning)
+        yield notes
+    notes += [str(each.message) for each in shown if issubclass(each.category, RunWarning)]
+
+
+def _warn(notes: Sequence[str]) -> None:
+    for note in notes:
+        warnings.warn(note, RunWarning, stacklevel=3)
 
 
 def _connect(ray: Any, address: str) -> None:
@@ -251,7 +315,11 @@ def _connect(ray: Any, address: str) -> None:
         options |= {"address": LOCAL, "include_dashboard": False}
     else:
         options |= {"address": address}
+    fault = "no cluster answers there"
     way_out = "start one with `ray start --head`, or use --ray local"
+    if address == LOCAL:
+        fault = "no cluster starts here"
+        way_out = "this machine may be too busy: try again, or leave out --ray"
     try:
         # Ray itself would retry for minutes.
         if (place := _HOST_AND_PORT.fullmatch(address)) is not None:
@@ -262,11 +330,9 @@ def _connect(ray: Any, address: str) -> None:
             )
         with _quiet_core(), _same_sigterm():
             ray.init(**options)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises plain ones, too, such as at the end of a start's time
         reason = " ".join(str(error).split())[:200]
-        raise BadInputError(
-            f"--ray {address}: no cluster answers there ({reason}): {way_out}"
-        ) from error
+        raise BadInputError(f"--ray {address}: {fault} ({reason}): {way_out}") from error
 
 
 @contextlib.contextmanager

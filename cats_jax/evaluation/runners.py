@@ -19,6 +19,7 @@ from ..models.resolve import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..runs.folder import PATHS
+from ..specs.functions import AT_ENDPOINTS
 from ..specs.recipe import PrmSpec, Recipe
 from .cells import Cell, written_prompts
 from .shared_paths import SharedPaths
@@ -112,6 +113,7 @@ def searcher_of(
 class LocalRunner:
     """Searches in this process with the recipe's policy and one PRM in memory at a time.
 
+    Judges at endpoints, which need no memory here, stay loaded: each counts its costs.
     Before the first model is loaded, the policy and all PRMs are checked, see `check_models`.
     """
 
@@ -147,7 +149,7 @@ class LocalRunner:
         self._grader = grader
         self._times = times
         self._policy: StepGenerator | None = None
-        self._prm: tuple[PrmSpec, StepScorer] | None = None
+        self._prms: dict[PrmSpec, StepScorer] = {}
         self._checked = False
         # A search that a budget or a time limit may cut short does not share paths.
         self._shares = recipe.budget is None and recipe.max_seconds is None
@@ -202,8 +204,8 @@ class LocalRunner:
         self._times.recomputed += self._recomputed() - recomputed
 
     def finish(self, times: WallTimes) -> None:
-        """Show the note of the last PRM as a warning; `search` counts its own times."""
-        self._drop_prm()
+        """Show the notes of the loaded PRMs as warnings; `search` counts its own times."""
+        self._drop_prms()
         self.close_paths()
 
     def close_paths(self) -> None:
@@ -214,8 +216,7 @@ class LocalRunner:
 
     def _recomputed(self) -> int:
         """Tokens that the loaded models have computed again so far."""
-        models = (self._policy, None if self._prm is None else self._prm[1])
-        return sum(facts_of(model).recomputed for model in models)
+        return sum(facts_of(model).recomputed for model in (self._policy, *self._prms.values()))
 
     def _load_policy(self) -> StepGenerator:
         if self._policy is None:
@@ -227,15 +228,15 @@ class LocalRunner:
         return self._policy
 
     def _load_prm(self, spec: PrmSpec) -> StepScorer:
-        if self._prm is None or self._prm[0] != spec:
-            self._drop_prm()  # frees the old PRM's memory before the new PRM is loaded
+        if spec not in self._prms:
+            self._drop_prms(AT_ENDPOINTS)  # frees the old PRM's memory before the new PRM is loaded
             started = time.perf_counter()
-            self._prm = (spec, self._models.prm(spec))
+            self._prms[spec] = self._models.prm(spec)
             self._times.loading += time.perf_counter() - started
-        return self._prm[1]
+        return self._prms[spec]
 
-    def _drop_prm(self) -> None:
-        """Free the loaded PRM, and show its note as a warning."""
-        if self._prm is not None and (note := facts_of(self._prm[1]).note) is not None:
-            warnings.warn(note, RunWarning, stacklevel=2)
-        self._prm = None
+    def _drop_prms(self, kept: Sequence[str] = ()) -> None:
+        """Free the loaded PRMs but those of the paths `kept`, and show their notes as warnings."""
+        for spec in [each for each in self._prms if each.path not in kept]:
+            if (note := facts_of(self._prms.pop(spec)).note) is not None:
+                warnings.warn(note, RunWarning, stacklevel=2)

@@ -163,7 +163,8 @@ class _Web:
     async def refused(self, request: Request, error: Exception) -> Response:
         """The response to a request that is refused."""
         assert isinstance(error, RefusedRequestError)
-        self._metrics.rejected(error.reason)
+        if error.reason != "dropped":  # the client went away: its search is counted as dropped
+            self._metrics.rejected(error.reason)
         return _refusal(error)
 
 

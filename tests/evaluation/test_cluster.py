@@ -8,15 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
+import warnings
 
 import psutil
 import pytest
 import scripted
 
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunStoppedError, RunWarning
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
-from cats_jax.evaluation.cluster import RayRunner, needs, room_on
+from cats_jax.evaluation.cluster import RayRunner, _connect, needs, room_on
 from cats_jax.evaluation.wall_times import WallTimes
 from cats_jax.grading import MathGrader
 from cats_jax.grading.graders import default_grader
@@ -116,6 +118,51 @@ def test_two_nodes_end_in_the_same_rows(tmp_path, nodes):
     _check_same(run, alone)
     assert len(run.rows) == (1 + 2 + 2 + 2) * _QUESTIONS
     assert len({node["NodeID"] for node in nodes.nodes() if node["Alive"]}) == 2
+
+
+def _models(stops=False):
+    """Models with notes; if `stops`, the policy stops a run near the end of the question q5."""
+
+    # In a function, so that a worker gets them with their code.
+    class Policy(scripted.ScriptedPolicy):
+        def generate(self, requests):
+            if stops and any(r.question.id == "q5" and len(r.path) == 4 for r in requests):
+                raise RunStoppedError("the server is gone: nothing is lost")
+            return super().generate(requests)
+
+    class Prm(scripted.ScriptedPrm):
+        note = "two critiques had no verdict"
+
+    class Models(scripted.ScriptedModels):
+        def policy(self, spec):
+            return Policy()
+
+        def prm(self, spec):
+            warnings.warn("the PRM is slow here", RunWarning, stacklevel=2)
+            return Prm()
+
+    return Models()
+
+
+def test_finished_questions_of_a_batch_that_stops_are_kept(tmp_path, nodes):
+    recipe = _recipe(strategies=["beam"], in_flight=_QUESTIONS)
+    questions, kept = scripted.question_set(_QUESTIONS), []
+    for ray in ({}, {"address": "auto", "workers": 1}):
+        folder = tmp_path / f"run{len(kept)}"
+        with pytest.raises(RunStoppedError) as stopped:
+            _run(folder, recipe, _models(stops=True), questions, **ray)
+        assert str(stopped.value) == "the server is gone: nothing is lost"
+        kept.append({row.key for row in read_run(folder).rows})
+    assert 0 < len(kept[0]) < _QUESTIONS
+    assert kept[0] == kept[1]
+
+
+def test_the_warnings_of_workers_are_shown(tmp_path, nodes):
+    questions = scripted.question_set(_QUESTIONS)
+    with pytest.warns(RunWarning) as shown:
+        _run(tmp_path, _recipe(), _models(), questions, address="auto", workers=1)
+    texts = {str(each.message) for each in shown}
+    assert texts == {"the PRM is slow here", "two critiques had no verdict"}
 
 
 def test_workers_use_the_prompts_of_the_process_that_started_the_run(tmp_path, nodes):
@@ -316,6 +363,18 @@ def test_no_cluster_answers(tmp_path, recipe_file):
     assert done.returncode == 2
     assert "no cluster answers there" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_cluster_that_does_not_start():
+    """Ray has a plain exception for a start that takes too long."""
+
+    def init(**options):
+        raise Exception("The current node timed out during startup.")
+
+    ray = types.SimpleNamespace(init=init)
+    line = r"--ray local: no cluster starts here \(The current node timed out during startup\.\)"
+    with pytest.raises(BadInputError, match=line):
+        _connect(ray, "local")
 
 
 @pytest.fixture

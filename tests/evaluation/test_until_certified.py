@@ -11,7 +11,9 @@ import scripted
 import theory
 from cats_jax import cli
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.evaluate import evaluate, prepare
+from cats_jax.evaluation.runners import LocalRunner
 from cats_jax.evaluation.until_certified import (
     FIRST_BATCH,
     AccuracyClaim,
@@ -19,6 +21,8 @@ from cats_jax.evaluation.until_certified import (
     in_order,
     least_questions,
 )
+from cats_jax.evaluation.wall_times import WallTimes
+from cats_jax.grading.graders import default_grader
 from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import SearchResult
 from cats_jax.models import source
@@ -216,6 +220,18 @@ def test_a_claim_is_about_one_configuration_and_against_one():
     refused("about one configuration, and the recipe has 2, such as majority N=8", against,
             strategies=["majority"], num_candidates=[4, 8, 16])  # fmt: skip
     refused("150 questions certify nothing", AccuracyClaim(0.999))
+
+
+def test_batches_load_a_judge_at_an_endpoint_once():
+    """Its `max_cost` would begin anew with each batch."""
+    judge = {"path": "chat-judge", "backend": "http://localhost:1", "served_name": "m"}
+    recipe = parse_recipe({**RECIPE, "strategies": ["beam"], "prms": [judge, "exact"]})
+    models, cells = scripted.ScriptedModels(), grid(recipe)
+    runner = LocalRunner(recipe, cells, models, default_grader(recipe.questions), WallTimes())
+    for _ in range(2):  # batches
+        for cell in cells:
+            runner.load(cell)
+    assert [path.rpartition(":")[2] for path in models.loaded] == ["weak", "chat_judge", "exact"]
 
 
 def test_another_claim_is_another_run(tmp_path):

@@ -332,6 +332,7 @@ def test_a_client_that_goes_away_frees_its_search(held, stream):
     settings = Settings("beam", 4, None, 0.0, 1)
     assert_equal(result, alone(letters(LetterPolicy()), "which letters?", settings))
     assert found.metric("cats_jax_searches_dropped_total") == 2
+    assert found.metric("cats_jax_requests_rejected_total") == 0
     # Both open questions were forgotten; the one that waited never reached the models.
     eventually(lambda: list(policy.live.values()) == [[]] * 3)
     assert len({request.question.id for request in policy.requests}) == 3
