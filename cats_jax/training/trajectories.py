@@ -58,6 +58,7 @@ def load_rows(
             "--actions"
         )
     _check_settings(folder, decisions, config, prms)
+    decisions = _without_excluded(decisions, config.cats)
     if config.reward == "outcome" and config.gae_lambda == 1.0 and config.num_steps is None:
         rows = outcome_rows(
             decisions, config.terminal_weight, charged=config.cats.cost_unit == "candidates"
@@ -89,7 +90,7 @@ def _check_settings(
     for recorded in decisions.manifest.get("cats", ()):
         if prms is not None and recorded["prm"] not in prms:
             continue
-        others = [name for name in wanted if recorded[name] != wanted[name]]
+        others = [name for name in wanted if _differ(name, recorded[name], wanted[name])]
         if others:
             has, asks = (
                 " ".join(f"cats.{name}={_setting(values[name])}" for name in others)
@@ -99,6 +100,21 @@ def _check_settings(
                 f"trajectories {str(folder)!r} were collected with {has}, the configuration has "
                 f"{asks}: set the former by --set or another --config, or collect them anew"
             )
+
+
+def _differ(name: str, recorded: Any, wanted: Any) -> bool:
+    if name == "excluded_features":  # a recorded feature can still be excluded
+        return not set(recorded) <= set(wanted)
+    return recorded != wanted
+
+
+def _without_excluded(
+    decisions: StoredDecisions, config: search.cats.CatsConfig
+) -> StoredDecisions:
+    """The decisions with the configuration's excluded features 0, as in its searches."""
+    mask = np.asarray(search.cats.FEATURES.mask(config.excluded_features))
+    columns = {**decisions.columns, "features": decisions.columns["features"] * mask}
+    return dataclasses.replace(decisions, columns=columns)
 
 
 def _setting(value: Any) -> str:

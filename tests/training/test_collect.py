@@ -356,9 +356,13 @@ def test_decisions_are_learned_with_the_settings_of_their_searches(tmp_path):
     settings = ["cats.calibrated=True", "cats.path_score=product"]
     rows, _ = load_rows(folder, configure(config, settings=settings))
     assert len(rows.weight_t) > 0
-    # A feature of the trained controller that its searches would set to 0, or the other way round.
-    with pytest.raises(BadInputError, match=r"with cats\.excluded_features=likelihood_best,"):
-        load_rows(folder, configure("paper", settings=settings))
+    # What the configuration excludes is 0 in its rows, as in its searches.
+    paper = configure("paper", settings=settings)
+    hidden = np.asarray(search.cats.FEATURES.mask(paper.cats.excluded_features)) == 0
+    seen = np.asarray(load_rows(folder, paper)[0].features_tm1)
+    assert np.asarray(rows.features_tm1)[:, hidden].any()
+    assert seen[:, ~hidden].any()
+    assert not seen[:, hidden].any()
     # A collection of an earlier version has no settings, and gets them when it is continued.
     manifest = json.loads((folder / "manifest.json").read_text())
     earlier = {name: value for name, value in manifest.items() if name != "cats"}
@@ -370,6 +374,9 @@ def test_decisions_are_learned_with_the_settings_of_their_searches(tmp_path):
 
 def test_recorded_rewards_have_the_weights_of_the_configuration(tmp_path):
     folder = collected(tmp_path, strategies=[{**PLAIN, "config": "paper"}], num_candidates=[4])
+    # A feature that is not recorded can't be learned.
+    with pytest.raises(BadInputError, match=r"with cats\.excluded_features=agreement,"):
+        load_rows(folder, configure("offline", actions="top-p"))
     load_rows(folder, configure("paper"))
     with pytest.raises(BadInputError, match=r"with cats\.reward\.cost=0\.2, the .*cost=0\.5: set"):
         load_rows(folder, configure("paper", settings=["cats.reward.cost=0.5"]))
