@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -120,108 +121,139 @@ def fit_margins(children: Children, points: tuple[int, int] = (11, 11)) -> Margi
     around the level's mean margin, sd 1 on logarithms and shifts) keep cells without samples
     finite.
     """
-    data, node_of_row = _node_counts(children)
-    grid_u, weight_u = _hermite(points[0])
-    grid_v, weight_v = _hermite(points[1])
+    counts, node_of_row = _node_counts(children)
     num_questions = int(children.question.max()) + 1
-    free = np.array([s for s in range(len(SETTINGS)) if s != 0])
-    start = {
-        "margin": np.full((NUM_LEVELS, MAX_DEPTH), 1.5),
-        "mean": np.full(NUM_LEVELS, 1.5),
-        "log_question": np.zeros(NUM_LEVELS),
-        "log_node": np.full(NUM_LEVELS, 0.5),
-        "wrong_shift": np.zeros(NUM_LEVELS),
-        "log_slope": np.zeros(free.size),
-        "shift": np.zeros(free.size),
-    }
-    flat, unravel = ravel_pytree(list(start.values()))
+    model = _MarginModel(counts, num_questions, _hermite(points[0]), _hermite(points[1]))
+    start, unravel = ravel_pytree(_MarginParams.start())
+    value_and_gradient = jax.jit(jax.value_and_grad(lambda vector: model.loss(unravel(vector))))
 
-    def named(vector: jax.Array) -> dict[str, jax.Array]:
-        return dict(zip(start, unravel(vector), strict=True))
-
-    def settings_of(p: dict) -> tuple[jax.Array, jax.Array]:
-        slope = jnp.concatenate([jnp.ones(1), jnp.exp(p["log_slope"])])
-        shift = jnp.concatenate([jnp.zeros(1), p["shift"]])
-        slope = slope.at[_GREEDY].set(_GREEDY_SLOPE)
-        return slope, shift.at[_GREEDY].multiply(_GREEDY_SLOPE)
-
-    def node_terms(p: dict) -> tuple[jax.Array, jax.Array]:
-        """Log-likelihoods [node, u, v], and the effects question_scale u + node_scale v."""
-        level = data["level"]
-        effect = (
-            jnp.exp(p["log_question"])[level][:, None, None] * grid_u[None, :, None]
-            + jnp.exp(p["log_node"])[level][:, None, None] * grid_v[None, None, :]
-        )
-        centre = p["margin"][level, data["depth"]] + jnp.where(
-            data["right"], 0.0, p["wrong_shift"][level]
-        )
-        slope, shift = settings_of(p)
-        total = jnp.zeros(effect.shape)
-        for s in range(len(SETTINGS)):
-            x = slope[s] * (centre[:, None, None] + effect) + shift[s]
-            k, n = data["k"][:, s][:, None, None], data["n"][:, s][:, None, None]
-            total = total + k * x - n * jax.nn.softplus(x)
-        return total, effect
-
-    def objective(vector: jax.Array) -> jax.Array:
-        p = named(vector)
-        terms, _ = node_terms(p)
-        by_node = jax.nn.logsumexp(terms + jnp.log(weight_v)[None, None, :], axis=2)
-        by_question = jax.ops.segment_sum(by_node, data["question"], num_questions)
-        likelihood = jnp.sum(jax.nn.logsumexp(by_question + jnp.log(weight_u)[None, :], axis=1))
-        prior = jnp.sum(((p["margin"] - p["mean"][:, None]) / 3.0) ** 2) + jnp.sum(
-            (p["mean"] / 3.0) ** 2
-        )
-        for name in ("log_question", "log_node", "wrong_shift", "log_slope", "shift"):
-            prior = prior + jnp.sum(p[name] ** 2)
-        return 0.5 * prior - likelihood
-
-    value_and_gradient = jax.jit(jax.value_and_grad(objective))
-
-    def scipy_objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(jnp.asarray(vector, jnp.float32))
         return float(value), np.asarray(gradient, float)
 
     result = optimize.minimize(
-        scipy_objective,
-        np.asarray(flat, float),
+        objective,
+        np.asarray(start, float),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 150, "ftol": 1e-7},
     )
-    p = named(jnp.asarray(result.x, jnp.float32))
-    slope, shift = settings_of(p)
-
-    @jax.jit
-    def posterior_ease() -> tuple[jax.Array, jax.Array]:
-        terms, effect = node_terms(p)
-        with_v = terms + jnp.log(weight_v)[None, None, :]
-        by_node = jax.nn.logsumexp(with_v, axis=2)
-        by_question = jax.ops.segment_sum(by_node, data["question"], num_questions)
-        posterior_u = jax.nn.softmax(by_question + jnp.log(weight_u)[None, :], axis=1)
-        posterior_v = jax.nn.softmax(with_v, axis=2)
-        mean = jnp.sum(posterior_v * effect, axis=2)
-        mean = jnp.sum(posterior_u[data["question"]] * mean, axis=1)
-        spread = jnp.sqrt(jnp.exp(2 * p["log_question"]) + jnp.exp(2 * p["log_node"]))
-        centre = p["margin"][data["level"], data["depth"]] + jnp.where(
-            data["right"], 0.0, p["wrong_shift"][data["level"]]
-        )
-        return mean / spread[data["level"]], centre + mean
-
-    ease, node_margin = posterior_ease()
+    p = unravel(jnp.asarray(result.x, jnp.float32))
+    slope, shift = p.by_setting()
+    ease, node_margin = jax.jit(model.posterior)(p)
     shift = np.array(shift, float)
     shift[_GREEDY] /= _GREEDY_SLOPE
     return Margins(
-        margin=np.asarray(p["margin"], float),
-        question_scale=np.exp(np.asarray(p["log_question"], float)),
-        node_scale=np.exp(np.asarray(p["log_node"], float)),
-        wrong_shift=np.asarray(p["wrong_shift"], float),
+        margin=np.asarray(p.margin, float),
+        question_scale=np.exp(np.asarray(p.log_question, float)),
+        node_scale=np.exp(np.asarray(p.log_node, float)),
+        wrong_shift=np.asarray(p.wrong_shift, float),
         slope=np.asarray(slope, float),
         shift=shift,
         ease=np.asarray(ease, float)[node_of_row],
         node_margin=np.asarray(node_margin, float)[node_of_row],
         steps=int(result.nit),
     )
+
+
+class _MarginParams(NamedTuple):
+    """What `fit_margins` estimates; the settings are all but the first, which is the reference."""
+
+    margin: Any  # f[L, T]
+    mean: Any  # f[L]; the level's mean margin
+    log_question: Any  # f[L]
+    log_node: Any  # f[L]
+    wrong_shift: Any  # f[L]
+    log_slope: Any  # f[S - 1]
+    shift: Any  # f[S - 1]
+
+    @classmethod
+    def start(cls) -> _MarginParams:
+        by_level, by_setting = np.zeros(NUM_LEVELS), np.zeros(len(SETTINGS) - 1)
+        return cls(
+            margin=np.full((NUM_LEVELS, MAX_DEPTH), 1.5),
+            mean=np.full(NUM_LEVELS, 1.5),
+            log_question=by_level,
+            log_node=np.full(NUM_LEVELS, 0.5),
+            wrong_shift=by_level,
+            log_slope=by_setting,
+            shift=by_setting,
+        )
+
+    def by_setting(self) -> tuple[jax.Array, jax.Array]:
+        """Slope and shift of every setting, f[S] each."""
+        slope = jnp.concatenate([jnp.ones(1), jnp.exp(self.log_slope)])
+        shift = jnp.concatenate([jnp.zeros(1), self.shift])
+        slope = slope.at[_GREEDY].set(_GREEDY_SLOPE)
+        return slope, shift.at[_GREEDY].multiply(_GREEDY_SLOPE)
+
+    def penalty(self) -> jax.Array:
+        """Minus twice the logarithm of the prior."""
+        total = jnp.sum(((self.margin - self.mean[:, None]) / 3.0) ** 2)
+        total = total + jnp.sum((self.mean / 3.0) ** 2)
+        for values in (
+            self.log_question,
+            self.log_node,
+            self.wrong_shift,
+            self.log_slope,
+            self.shift,
+        ):
+            total = total + jnp.sum(values**2)
+        return total
+
+
+class _MarginModel(NamedTuple):
+    """The likelihood of `fit_margins`: counts of nodes, and quadrature points with weights."""
+
+    counts: dict[str, jax.Array]  # of `_node_counts`
+    num_questions: int
+    of_question: tuple[jax.Array, jax.Array]
+    of_node: tuple[jax.Array, jax.Array]
+
+    def loss(self, p: _MarginParams) -> jax.Array:
+        """Minus the logarithm of likelihood and prior."""
+        terms, _ = self._node_terms(p)
+        _, by_question = self._integrals(terms)
+        return 0.5 * p.penalty() - jnp.sum(jax.nn.logsumexp(by_question, axis=1))
+
+    def posterior(self, p: _MarginParams) -> tuple[jax.Array, jax.Array]:
+        """Posterior mean of each node's ease and margin."""
+        terms, effect = self._node_terms(p)
+        with_v, by_question = self._integrals(terms)
+        posterior_u = jax.nn.softmax(by_question, axis=1)
+        posterior_v = jax.nn.softmax(with_v, axis=2)
+        mean = jnp.sum(posterior_v * effect, axis=2)
+        mean = jnp.sum(posterior_u[self.counts["question"]] * mean, axis=1)
+        spread = jnp.sqrt(jnp.exp(2 * p.log_question) + jnp.exp(2 * p.log_node))
+        return mean / spread[self.counts["level"]], self._centre(p) + mean
+
+    def _centre(self, p: _MarginParams) -> jax.Array:
+        level = self.counts["level"]
+        wrong = jnp.where(self.counts["right"], 0.0, p.wrong_shift[level])
+        return p.margin[level, self.counts["depth"]] + wrong
+
+    def _node_terms(self, p: _MarginParams) -> tuple[jax.Array, jax.Array]:
+        """Log-likelihoods [node, u, v], and the effects question_scale u + node_scale v."""
+        level, (grid_u, _), (grid_v, _) = self.counts["level"], self.of_question, self.of_node
+        effect = (
+            jnp.exp(p.log_question)[level][:, None, None] * grid_u[None, :, None]
+            + jnp.exp(p.log_node)[level][:, None, None] * grid_v[None, None, :]
+        )
+        centre, (slope, shift) = self._centre(p), p.by_setting()
+        total = jnp.zeros(effect.shape)
+        for s in range(len(SETTINGS)):
+            x = slope[s] * (centre[:, None, None] + effect) + shift[s]
+            k, n = (self.counts[name][:, s][:, None, None] for name in ("k", "n"))
+            total = total + k * x - n * jax.nn.softplus(x)
+        return total, effect
+
+    def _integrals(self, terms: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The terms with the weights of v, and their sums over v and nodes, [question, u]."""
+        with_v = terms + jnp.log(self.of_node[1])[None, None, :]
+        by_question = jax.ops.segment_sum(
+            jax.nn.logsumexp(with_v, axis=2), self.counts["question"], self.num_questions
+        )
+        return with_v, by_question + jnp.log(self.of_question[1])[None, :]
 
 
 def _node_counts(children: Children) -> tuple[dict[str, jax.Array], np.ndarray]:
