@@ -24,7 +24,9 @@ _SYMBOLS = {
     "φ": r"\phi ", "ω": r"\omega ", "σ": r"\sigma ", "∠": r"\angle ", "⌊": r"\lfloor ",
     "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": "", "”": "", "’": "'", "′": "'",
     "…": r"\ldots ", "≈": r"\approx ", "ε": r"\epsilon ", "ρ": r"\rho ", "Δ": r"\Delta ",
-    "△": r"\triangle ",
+    "△": r"\triangle ", "η": r"\eta ", "κ": r"\kappa ", "ν": r"\nu ", "ξ": r"\xi ", "τ": r"\tau ",
+    "χ": r"\chi ", "ψ": r"\psi ", "ζ": r"\zeta ", "Γ": r"\Gamma ", "Σ": r"\Sigma ", "Φ": r"\Phi ",
+    "Ω": r"\Omega ", "≡": r"\equiv ",
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
@@ -33,6 +35,8 @@ _RAISED_RUN, _LOWERED_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+"
 _SAME_SIGN = {
     r"\varnothing": r"\emptyset", r"\varphi": r"\phi", r"\varepsilon": r"\epsilon",
     r"\lbrace": r"\{", r"\rbrace": r"\}", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\leqslant": r"\le", r"\geqslant": r"\ge", r"\leq": r"\le", r"\geq": r"\ge", r"\neq": r"\ne",
+    r"\lt": "<", r"\gt": ">",
 }  # fmt: skip
 _SIGN = re.compile(rf"\\(?:{'|'.join(sign[1:] for sign in _SAME_SIGN)})(?![a-zA-Z])")
 
@@ -46,6 +50,7 @@ _PART = r"(\{[^{}]*\}|\d|[a-zA-Z]|\\(?!frac|sqrt|left|text)[a-zA-Z]+)"
 _SHORT_FRACTION = re.compile(rf"\\(frac|binom)\s*{_PART}\s*{_PART}")
 # TeX would take one digit of \sqrt 50 only, but people mean the number.
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\[\w+\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))")
+_MODULO = re.compile(r"(?:\\pmod ?|\( ?\\?mod ?)(?:\{ ?(\w+) ?\}|(\d+|[a-zA-Z]))(?![\w}]) ?\)?")
 _ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREE = r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b)"
@@ -79,10 +84,11 @@ _AND_OR = re.compile(
     rf"(,?\s*(?:{TEXT_COMMAND}\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b(?! (?:more|less|fewer)\b)"
     r"|\\(?:land|wedge|lor|vee)(?![a-zA-Z]))\s*)"
 )
+_NAMES = re.compile(r"(?<![a-zA-Z\\])(\\?[a-zA-Z]+) ?=")
 _OR = re.compile(r"\bor\b|\\(?:lor|vee)")
-_SIGN_OF_ORDER = r"(?:[<>]|\\(?:leqslant|geqslant|leq|geq|le|ge|lt|gt)(?![a-zA-Z]))"
-_INEQUALITY = re.compile(_SIGN_OF_ORDER)
-_RELATION = re.compile(rf"=|{_SIGN_OF_ORDER}|\\(?:ne|neq)(?![a-zA-Z])")
+_SIGN_OF_ORDER = r"(?:[<>]|\\[lg]e(?![a-zA-Z]))"
+_NO_VALUE = re.compile(rf"{_SIGN_OF_ORDER}|\\ne(?![a-zA-Z])")
+_RELATION = re.compile(rf"=|{_NO_VALUE.pattern}")
 # 4m for any integer m; 2n+1, where n is an integer; k\pi, k \in \mathbb{Z}; k\pi (k \in \mathbb{Z})
 _QUALIFICATION = re.compile(
     rf"(?<=\S)(?:,? ?{TEXT_COMMAND} ?\{{ ?,?|,| ) ?(?:"
@@ -108,21 +114,30 @@ _ASSIGNMENT = re.compile(
     rf"(?:{_LEFT_SIDE}=(?!=)|(?!(?:\\pi|e)(?![a-zA-Z])){_LEFT_SIDE}\\approx(?![a-zA-Z]))\s*(?=[^=]+$)"
 )
 # (x,y)=(1,2)
-_GREEK = r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|phi|omega)(?![a-zA-Z])"
+_GREEK = (
+    r"\\(?:alpha|beta|gamma|[dD]elta|epsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|[sS]igma|tau"
+    r"|[pP]hi|chi|psi|[oO]mega|Gamma)(?![a-zA-Z])"
+)
 _POINT = re.compile(
     rf"\(((?:[a-zA-Z]|{_GREEK})(?:,(?:[a-zA-Z]|{_GREEK}))+)\)"
     r"(?:=(?=\(.*\)$)|\\in(?=\\\{.*\}$))"
 )
-_SET_BUILDER = re.compile(r"\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid ?|[|:])([^|:;{}]*)\\\}")
+_NO_NUMBER = re.compile(rf"[,;&]|{_RELATION.pattern}")
+_SET_BUILDER = re.compile(
+    r"\\\{([a-zA-Z](?:_\w)?)(?:\\in\\mathbb\{R\})?(?:\\mid ?|[|:])"
+    r"((?:[^:;\\]|\\(?=[a-zA-Z]))*)\\\}"
+)
 _MEANINGS = {
     r"\mathbb{R}": r"(-\infty,\infty)", "all real numbers": r"(-\infty,\infty)",
-    "all reals": r"(-\infty,\infty)", r"\{\}": r"\emptyset", "empty set": r"\emptyset",
+    "all reals": r"(-\infty,\infty)", "empty set": r"\emptyset",
 }  # fmt: skip
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
 _CHOICE = re.compile(r"(?:(?:[oO]ption|[cC]hoice) ?)?[(\[]?([A-Z])[)\]]?")
 _DIGITS = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 # SAS, HT, IV, and orders such as BCA; two other capitals are a product, such as AB.
-_CAPITALS = re.compile(r"[SAHLRT]{2}|[IVX]{2}|[A-Z]{3,}")
+_CAPITALS = re.compile(r"[SAHLRT]{2}|[IVX]{2}|(?:\\angle )?[A-Z]{3,}")
+# The angle ABC is the angle CBA.
+_ANGLE_NAME = re.compile(r"\\angle ([A-Z])([A-Z])([A-Z])(?![a-zA-Z])")
 _TIME = re.compile(r"\d{1,2}(?::[0-5]\d)(?:[ap]m)?|\d{1,2}[ap]m")
 _EARLY = re.compile(r"^0(?=\d:[0-5]\d)")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
@@ -197,7 +212,7 @@ def _one_round(text: str) -> str:
     text = _FRACTIONS.sub(r"\\\1", text)
     text = _MARK_BRACES.sub(r"\1", text)
     text = _BLACKBOARD.sub(r"\\mathbb{\1}", _ROW_GAP.sub(r"\\\\", text))
-    text = _ROMAN.sub(r"\\mathrm{\1}", text)
+    text = _ROMAN.sub(r"\\mathrm{\1}", text).replace(r"\{\}", r"\emptyset ")
     text = _EARLY.sub("", _HALF_OF_DAY.sub(lambda match: f" {match[1].lower()}m", text))
     text = _BASE_IN_WORDS.sub(_base, text)
     text = _without_qualification(text)
@@ -217,6 +232,7 @@ def _one_round(text: str) -> str:
         text = _POWER.sub(lambda match: f"^{{{match[1] or match[2] or ''}}}", text)
     text = _NEGATIVE_POWER.sub(r"^{\1}", text)
     text = _SHORT_FRACTION.sub(_braced_fraction, text)
+    text = _MODULO.sub(lambda match: rf"\pmod{{{match[1] or match[2]}}}", text)
     text = _ROOT_PARENTHESES.sub(r"\\sqrt{\1}", text)
     text = _SHORT_ROOT.sub(lambda match: rf"\sqrt{match[1] or ''}{{{match[2]}}}", text)
     text = " ".join(_SINGLE_BRACES.sub(r"\1\2", text).split())
@@ -224,19 +240,27 @@ def _one_round(text: str) -> str:
     text = (_ANY_SPACE if _THOUSANDS.search(text) else _LIST_SPACE).sub(";", text)
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
     text = _ONE_NUMBER.sub(lambda match: match[0].replace(",", ""), text)
+    text = _ANGLE_NAME.sub(_with_sorted_ends, text)
     builder = _SET_BUILDER.fullmatch(text)
     if builder and all(map(_RELATION.search, builder[2].split(","))):
         text = builder[2]
     text = _MEMBERSHIP.sub("", text, count=1) if _MEMBERSHIP.match(text) else text
     text = _without_assignment(text.strip().rstrip(_ENDS).strip())
-    # An accent that was after a blank is now after a letter.
-    return unicodedata.normalize("NFKC", text)
+    # An accent that was after a blank is now after a letter, or strikes an equals sign through.
+    return text if text.isascii() else _plain_characters(text)
+
+
+def _with_sorted_ends(angle: re.Match[str]) -> str:
+    first, last = sorted((angle[1], angle[3]))
+    return rf"\angle {first}{angle[2]}{last}"
 
 
 def _plain_characters(text: str) -> str:
     text = _ROOT_NUMBER.sub(r"\\sqrt{\1}", text)
     # An ellipsis is no full stop: 0.333... is not 0.333.
-    text = _SIGN.sub(lambda match: _SAME_SIGN[match[0]], text).replace("...", r"\ldots ")
+    for plain, sign in (("...", r"\ldots "), ("<=", r"\le "), (">=", r"\ge "), (r"\not=", r"\ne ")):
+        text = text.replace(plain, sign)
+    text = _SIGN.sub(lambda match: _SAME_SIGN[match[0]], text)
     text = _RAISED_RUN.sub(lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
     text = _LOWERED_RUN.sub(lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
     # Normalising may create one of `_SYMBOLS`, for example from a micro sign, or from an equals
@@ -298,8 +322,13 @@ def _is_balanced(text: str) -> bool:
 
 
 def _connected(text: str) -> str:
-    r"""With `;` for "and" and "or", but `\land` and `\lor` where an inequality is beside them."""
-    pieces, has_order = _AND_OR.split(text), _INEQUALITY.search(text)
+    r"""With `;` for "and" and "or", but `\land` and `\lor` between statements like x<1 and x\ne2.
+
+    Also `\lor` in `x=1 or y=2`, which is no point.
+    """
+    pieces, has_order = _AND_OR.split(text), _NO_VALUE.search(text)
+    if len(set(_NAMES.findall(text))) > 1 and "," not in text:
+        has_order = has_order or all(map(_OR.search, pieces[1::2]))
     for place in range(1, len(pieces), 2):
         beside = pieces[place - 1], pieces[place + 1]
         if has_order and all(map(_RELATION.search, beside)):
@@ -328,11 +357,18 @@ def _braced_fraction(match: re.Match[str]) -> str:
 
 
 def _without_assignment(text: str) -> str:
-    """`x = 5` is 5, and so are `f(1) = 5`, `a_1 = 5` and `2 + 3 = 5`; `y = 2x` stays as it is."""
+    r"""`x = 5` is 5, and so are `f(1) = 5`, `a_1 = 5` and `2 + 3 = 5`; `y = 2x` stays as it is.
+
+    The exact value of `\frac{1}{3}\approx0.33` is the answer, not the rounded one behind it.
+    """
     if match := _POINT.match(text):
         names = [name.removeprefix("\\") for name in match[1].split(",")]
         # A point lists its coordinates in the order of their names.
         return text.replace(match[0], "") if names == sorted(set(names)) else text
+    exact, _, rounded = text.partition(r"\approx")
+    value = _RELATION.split(exact)[-1]
+    if value and rounded and _is_balanced(exact) and not _NO_NUMBER.search(ungrouped(rounded)):
+        text = text if has_variable(f"{value} {rounded}") else exact.rstrip()
     *steps, value = text.split("=")
     if steps and not has_variable(value):
         while steps and _CALCULATION.fullmatch(steps[-1]) and _is_balanced(steps[-1]):

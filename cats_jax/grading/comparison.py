@@ -32,7 +32,7 @@ from .canonical import has_variable, is_time, is_word, ungrouped
 from .exact_numbers import UndecidedError, UnprovenError
 from .exact_values import UnknownError, fixed_point, fixed_value, same_value, within
 from .formula_text import readable
-from .inequalities import alternatives, common, intervals
+from .inequalities import alternatives, chain, common, intervals, without_points
 from .plain_numbers import BasedNumber, is_numeral, plain_number
 from .power_products import is_zero_sum
 from .structure import Structure, is_set, structure
@@ -52,12 +52,14 @@ _CLOSE = 1e-4
 _APART = 1e-9
 """Relative difference of values, known to 15 digits, above which two formulas are not equal."""
 
-_RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant)(?![a-zA-Z])")
+_RELATION = re.compile(r"[<>]|\\[lg]e(?![a-zA-Z])")
 _SET = re.compile(rf"{_RELATION.pattern}|=|(?<!sqrt)\[|\\(?:infty|cup|cap|in|setminus)(?![a-zA-Z])")
 _OPERATION = re.compile(r"\\(?:cup|setminus)(?![a-zA-Z])")
 _MAX_RATIO = 6
-_INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
+_COMPOUND = (sympy.Union, sympy.Intersection, sympy.Complement)
+_INFINITE = (sympy.oo, -sympy.oo)
 _EQUATION = re.compile(r"([^=<>]+)=([^=<>]+)")
+_FUNCTION = re.compile(r"[a-zA-Z]\(x\)")
 _NAME = re.compile(r"\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\^\{-1\})?(?:\([a-zA-Z, ]*\))?")
 
 
@@ -121,6 +123,9 @@ def _statement(text: str) -> tuple[str, Structure]:
     between two that hold all numbers together; otherwise its meaning is open.
     """
     found, groups = structure(text), alternatives(text)
+    holds = groups[0] if len(groups) == 1 else [] if groups else found.items
+    if (rest := without_points(holds)) and not has_variable(rest):
+        return rest, structure(rest)
     if found.kind == "one" and not groups:
         alone = "".join(intervals(found.items))
         return (text, found) if not alone or has_variable(alone) else (alone, structure(alone))
@@ -236,14 +241,23 @@ def _compare_one(first: str, second: str, tolerance: float | None) -> Equality:
 
 def _same_form(first: str, second: str) -> tuple[str, str]:
     """`y = f` against `f` compares f; `y = f` against `y = g` compares f and g."""
-    one, two = _EQUATION.fullmatch(first), _EQUATION.fullmatch(second)
+    one, two = _equation(first), _equation(second)
     if one and two:
-        return (one[2], two[2]) if one[1] == two[1] and _NAME.fullmatch(one[1]) else (first, second)
+        same = _NAME.fullmatch(one[1]) and _FUNCTION.sub("y", one[1]) == _FUNCTION.sub("y", two[1])
+        return (one[2], two[2]) if same else (first, second)
     if one and _NAME.fullmatch(one[1]):
         return one[2], second
     if two and _NAME.fullmatch(two[1]):
         return first, two[2]
     return first, second
+
+
+def _equation(text: str) -> re.Match[str] | None:
+    """The sides of an equation, with a variable alone first: `2x=y` as `y=2x`."""
+    match = _EQUATION.fullmatch(text)
+    if match and not _NAME.fullmatch(match[1]) and _NAME.fullmatch(match[2]):
+        match = _EQUATION.fullmatch(f"{match[2]}={match[1]}") if has_variable(match[2]) else match
+    return match
 
 
 def _decided(one: Any, two: Any) -> bool | None:
@@ -263,10 +277,14 @@ def _decided(one: Any, two: Any) -> bool | None:
             return is_zero_sum(terms)
     if isinstance(one, sympy.MatrixBase) and isinstance(two, sympy.MatrixBase):
         return one.shape == two.shape and _all_decided(zip(one.flat(), two.flat(), strict=True))
+    if isinstance(one, _COMPOUND) or isinstance(two, _COMPOUND):
+        # [1,2)\cup[2,3) is [1,3), and [1,\infty)\setminus\{2\} is [1,2)\cup(2,\infty).
+        one, two = (each.doit() if isinstance(each, _COMPOUND) else each for each in (one, two))
     if isinstance(one, sympy.Interval) and isinstance(two, sympy.Interval):
         ends = (one.left_open, one.right_open) == (two.left_open, two.right_open)
         return ends and _all_decided(((one.start, two.start), (one.end, two.end)))
-    if isinstance(one, sympy.Union) and isinstance(two, sympy.Union):
+    parts = (sympy.Union, sympy.FiniteSet)
+    if isinstance(one, parts) and isinstance(two, parts) and type(one) is type(two):
         if len(one.args) != len(two.args):
             return None
         matches = [[_decided(part, other) for other in two.args] for part in one.args]
@@ -285,6 +303,8 @@ def _simplified(first: str, second: str) -> bool:
     one, two = parse(first, evaluate=True), parse(second, evaluate=True)
     if one is None or two is None:
         return False
+    if one.as_dummy() == two.as_dummy():  # the index of a sum has any name
+        return True
     try:
         values = [complex(sympy.N(_at_fixed_point(formula), 15)) for formula in (one, two)]
     except (MemoryError, RecursionError):
@@ -307,7 +327,7 @@ def _at_fixed_point(formula: Any) -> Any:
 
 
 def parse(text: str, *, evaluate: bool = False) -> Any | None:
-    """A sympy object, or None if the grammar does not know the text as mathematics.
+    """A sympy object, or None if the grammar does not know it or it has no value, such as 1/0.
 
     Without `evaluate` sympy computes nothing, so that a huge power stays a power.
     """
@@ -324,7 +344,8 @@ def parse(text: str, *, evaluate: bool = False) -> Any | None:
             parsed = latex2sympy(
                 formula, normalization_config=_NORMALISATION, conversion_config=_CONVERSION
             )
-            return _with_imaginary_unit(parsed)
+            parsed = _with_imaginary_unit(parsed)
+            return None if parsed.has(sympy.zoo, sympy.nan) else parsed
         except MemoryError:
             raise
         except Exception as error:  # the grammar may raise any error
@@ -347,12 +368,32 @@ def _verified(first: str, second: str) -> bool:
 
     Without a limit of time: math-verify's is a signal, which works in a main thread only.
     """
+    if _is_fixed(first) or _is_fixed(second):
+        return _same_chain(first, second)
     one: Any = parse(first, evaluate=True)
     two: Any = parse(second, evaluate=True)
     return all(
         verify(*pair, allow_set_relation_comp=True, timeout_seconds=None)
         for pair in ((one, two), (two, one))
     ) and not _nearly(one, two)
+
+
+def _is_fixed(text: str) -> bool:
+    """Whether a part of a relation is true or false whatever its variables are, such as 1 < 2."""
+    pairs = itertools.pairwise(chain(text)[0])
+    return any(one == two or not has_variable(f"{one} {two}") for one, two in pairs)
+
+
+def _same_chain(first: str, second: str) -> bool:
+    """Whether two chains of relations have the same signs, and the same values between them.
+
+    math-verify would compare relations of numbers by their truth or by the differences of sides.
+    """
+    (ones, signs), (twos, others) = chain(first), chain(second)
+    orders = [twos, twos[::-1]] if {"=", r"\ne"}.issuperset(signs) else [twos]
+    return signs == others and any(
+        all(_same(a, b, None) for a, b in zip(ones, sides, strict=True)) for sides in orders
+    )
 
 
 def _nearly(one: Any, two: Any) -> bool:

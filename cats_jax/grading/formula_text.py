@@ -12,9 +12,10 @@ _UNREAD = re.compile(
     r"\\ldots"  # 0.333...
     r"|(?<![_\d])\b\d+ \d"  # 1 2 3
     r"|(?<![_\d.a-zA-Z])[\d.]+_"  # 10.1_2, 101_b
-    r"|!!"
+    r"|!!|\^(?:\w|\{[^{}]*\})\^"
     r"|[a-zA-Z)]'|'\d"  # f'(x), 5'6
-    r"|\\(?:land|lor|wedge|vee)(?![a-zA-Z])"
+    r"|\\(?:land|lor|wedge|vee|approx|equiv)(?![a-zA-Z])"
+    r"|[^\x00-\x7f]"  # 3⊗5
 )
 _MIXED = re.compile(r"(?<![\w.})\\!^])(\d+)(?: (\d+)/(\d+)(?![\w.])|\\frac\{(\d+)\}\{(\d+)\})")
 # Also 4(5) in 3\cdot4(5), but not in x_4(5).

@@ -32,10 +32,13 @@ _MEMORY = 1 << 14
 _APART = 1e-9
 """Relative difference of values above which two expressions are certainly not equal."""
 
-# The answer x = 5 alone, not y = 5, which is another line or plane; also x < 5 and f(x) < 5 alone.
+# The answer x = 5 alone, not y = 5, which is another line or plane; also x_1 < 5, 0 < x < 5, 5 > x
+# and f(x) < 5 alone.
+_ORDER = r"(?:[<>]=?|[≤≥]|\\(?:leqslant|geqslant|leq?|geq?|lt|gt)(?![a-zA-Z]))"
 _COORDINATE = re.compile(
-    r"[\s$*\\(\[]*([xyz]|[a-zA-Z]\(x\))\s*"
-    r"(?:[<>]=?|[=≤≥]|\\(?:leqslant|geqslant|leq?|geq?|lt|gt)(?![a-zA-Z]))(?=[^=xyz]*$)"
+    rf"(?:[^=xyz]*{_ORDER}\s*|[\s$*\\(\[]*)"
+    rf"([xyz](?:_\{{?\d+\}}?)?|[a-zA-Z]\(x\))"
+    rf"(?=\s*(?:=|{_ORDER})[^=xyz]*$|[\s$.)\]\\]*$)"
 )
 
 
@@ -115,7 +118,9 @@ class MathGrader:
         """Grade a bare answer against a bare gold answer, as `grade`."""
         names = {match[1] for match in map(_COORDINATE.match, (answer, gold)) if match}
         # The line y = 5 may also be written as f(x) = 5.
-        names = {"y" if name.endswith("(x)") else name for name in names}
+        names = {
+            "y" if name.endswith("(x)") else name.strip("}").replace("{", "") for name in names
+        }
         # Not in `compare`: 5 equals both x = 5 and y = 5, and a vote needs an equivalence relation.
         return Grade(False) if len(names) > 1 else self.compare(answer, gold, tolerance)
 

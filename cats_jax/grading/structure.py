@@ -10,9 +10,10 @@ from .plain_numbers import plain_number
 
 _OPENING, _CLOSING = "([{", ")]}"
 
-_NESTED = r"\{\emptyset\}"
 _SIGN = re.compile(r"\\(?:pm|mp)")
 _MOST_SIGNS = 6
+_SIDES = re.compile(r"[<>=]|\\(?:[lg]e|ne|in)(?![a-zA-Z])")
+_EXCLUDED = re.compile(r"[^<>=\\]+\\ne(?![a-zA-Z])")
 _NAMED = re.compile(r"(\\?[a-zA-Z]+)=([^=]+)")
 
 Kind = Literal["one", "list", "ratio", "()", "[]", "(]", "[)", "or", "and"]
@@ -49,8 +50,10 @@ def structure(text: str, *, separators: bool = True) -> Structure:
         return _point(items) or _list(items)
     if len(items := _between(text, ":")) > 2 and all(items):
         return Structure("ratio", tuple(items))
-    if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1) and text != _NESTED:
+    if text.startswith(r"\{") and text.endswith(r"\}") and _encloses(text, 1):
         inside = _split(text[2:-2], separators=separators)
+        if len(inside) == 1 and (inside[0] == r"\emptyset" or inside[0].startswith(r"\{")):
+            return Structure("list", tuple(inside))  # a set whose one element is a set
         return _point(inside) or _list(inside)
     if text.startswith("{") and text.endswith("}") and _encloses(text, 0):
         inside = _split(text[1:-1], separators=separators)
@@ -62,6 +65,8 @@ def structure(text: str, *, separators: bool = True) -> Structure:
         if len(inside) > 1:
             if text[0] + text[-1] == "()" and _SIGN.search(text):
                 return _list([text])  # (\pm1,2)
+            if text[0] == "(" and (point := _point(inside)):
+                return point  # (x=1,y=2)
             brackets: dict[str, Kind] = {"()": "()", "[]": "[]", "(]": "(]", "[)": "[)"}
             return Structure(brackets[text[0] + text[-1]], tuple(inside))
         if text[0] == "(" and text[-1] == ")" and inside[0]:
@@ -86,6 +91,8 @@ def depth(text: str) -> int:
 
 
 def _list(items: list[str]) -> Structure:
+    if (excluded := _EXCLUDED.match(items[0])) and not any(map(_SIDES.search, items[1:])):
+        items = [items[0], *(excluded[0] + item for item in items[1:])]  # x\ne1,2
     found = tuple(one.removeprefix("+") for item in items for one in _values(item) if one)
     if len(found) == 1 and found[0].startswith("("):
         return structure(found[0])  # {(1,2)}
@@ -105,12 +112,19 @@ def _values(item: str) -> list[str]:
 
 
 def _point(items: list[str]) -> Structure | None:
-    """The point of items such as x=1, if each has another name."""
-    found = {match[1]: match[2] for item in items if (match := _NAMED.fullmatch(item))}
-    if len(found) < len(items):
+    """The point of items such as x=1 with different names, or the points of x=1,y=2,x=3,y=4."""
+    found = [(match[1], match[2]) for item in items if (match := _NAMED.fullmatch(item))]
+    names = sorted({name for name, _ in found}, key=lambda name: name.removeprefix("\\"))
+    size = len(names)
+    if len(found) < len(items) or size < 2:
         return None
-    names = sorted(found, key=lambda name: name.removeprefix("\\"))
-    return Structure("()", tuple(found[name] for name in names))
+    parts = [dict(found[start : start + size]) for start in range(0, len(found), size)]
+    if any(len(part) < size for part in parts):
+        return None
+    points = [tuple(part[name] for name in names) for part in parts]
+    if len(points) == 1:
+        return Structure("()", points[0])
+    return Structure("list", tuple(f"({';'.join(point)})" for point in points))
 
 
 def _split(text: str, *, separators: bool = False) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 MEMORY = "memory"
 """Error in the last reply of a worker that ran out of memory; the worker then ends."""
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:/[1-9]\d*)?")
 
 
 def main() -> None:

@@ -130,6 +130,9 @@ def test_a_grade_of_a_run_compares_names(grader):
     assert not grade_answer(grader, "f(x)<3", "x<3", None).correct
     assert not grade_answer(grader, "f(x)>=3", "x>=3", None).correct
     assert not grade_answer(grader, "x≤3", "y≤3", None).correct
+    assert not grade_answer(grader, "$0<x<5$", "5>y>0", None).correct
+    assert not grade_answer(grader, "x_1<3", "x<3", None).correct
+    assert grade_answer(grader, "x_{1}<3", "3>x_1", None).correct
     assert grade_answer(grader, "f(y)=5", "g(y)=5", None).correct
     assert grade_answer(grader, "x=5", "5", None).correct
     assert grade_answer(grader, "f(x)=5", "y=5", None).correct

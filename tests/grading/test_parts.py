@@ -357,7 +357,9 @@ def test_depth(text):
     assert depth(text) == max(counts)
 
 
-@pytest.mark.parametrize(("text", "symbol"), [("µ", "\\mu"), ("1≠2", "1\\ne2"), ("３", "3")])
+@pytest.mark.parametrize(
+    ("text", "symbol"), [("µ", "\\mu"), ("1≠2", "1\\ne2"), ("2x= \u03381", "2x\\ne1"), ("３", "3")]
+)
 def test_symbols_that_only_normalising_makes_are_known(text, symbol):
     assert canonical(text) == canonical(symbol)
 
