@@ -28,7 +28,9 @@ def chat_judge(spec: PrmSpec) -> JudgeScorer:
     assert isinstance(chosen.read_out, WrittenVerdict)
     tokens = chosen.read_out.max_tokens
     form = judge_policy_format(chosen)
-    writer = ChatPolicy(ChatEndpoint.of(spec), format=form, max_answer_tokens=tokens)
+    writer = ChatPolicy(
+        ChatEndpoint.of(spec, keeps_recent=True), format=form, max_answer_tokens=tokens
+    )
     return JudgeScorer(chosen, writer)
 
 

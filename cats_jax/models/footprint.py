@@ -1,6 +1,7 @@
 """Memory that a model needs, by arithmetic on its config.json and its safetensors headers.
 
-No weight is read and no model library is imported, so a start that can't fit is refused at once.
+No weight is read, so a start that can't fit is refused at once. No model library is imported but
+transformers, where config.json leaves open whether the language-model head is tied.
 Weights, keys and values are exact. Activations are an estimate, which
 tests/models/test_footprint.py compares with measured tensors (within a factor of 2).
 """
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadInputError
-from .local_files import read_config
+from .local_files import read_config, ties_embeddings
 from .weights import stored_tensors
 
 GIB = 1 << 30
@@ -153,14 +154,11 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
         }
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
+    stored = stored_tensors(folder)
     unused = ["rotary_emb.inv_freq"]
-    if head is not None or config.get("tie_word_embeddings"):
-        unused.append("lm_head.weight")
-    tensors = [
-        tensor
-        for name, tensor in stored_tensors(folder).items()
-        if not name.endswith(tuple(unused))
-    ]
+    if "lm_head" not in (head or ()) and any(name.endswith("lm_head.weight") for name in stored):
+        unused += ["lm_head.weight"] if head is not None or ties_embeddings(whole) else []
+    tensors = [each for name, each in stored.items() if not name.endswith(tuple(unused))]
     return ModelShape(
         parameters=sum(math.prod(tensor.shape) for tensor in tensors if tensor.is_float),
         other_bytes=sum(tensor.stop - tensor.start for tensor in tensors if not tensor.is_float),

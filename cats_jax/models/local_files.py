@@ -80,6 +80,23 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
             raise ValueError(f"{where}{name} must be a whole number from 1 to {most}")
 
 
+def ties_embeddings(config: Mapping[str, Any]) -> bool:
+    """Whether the language-model head is the embedding, by config.json or its model type's default.
+
+    Call it only if it matters: for a default, transformers is imported.
+    """
+    nested = config.get("text_config")
+    said = {**config, **(nested if isinstance(nested, dict) else {})}.get("tie_word_embeddings")
+    if said is not None or "model_type" not in config:
+        return bool(said)
+    from transformers import AutoConfig
+
+    try:
+        return bool(AutoConfig.for_model(str(config["model_type"])).tie_word_embeddings)
+    except (ValueError, AttributeError):  # a model type that transformers does not know
+        return False
+
+
 def reason_of(error: Exception) -> str:
     """Why transformers can't read a folder, in one line.
 

@@ -118,7 +118,7 @@ def choose_threads(spec: Spec) -> Spec:
 
 
 def resolve_format(spec: Spec) -> Spec:
-    """A spec whose back end is chosen, and whose format "auto" has the name that it stands for."""
+    """A spec whose backend is chosen, and whose format "auto" has the name that it stands for."""
     spec = choose_backend(spec)
     if spec.path in (*world.POLICY_NAMES, *world.PRM_NAMES):
         return spec  # as manifests have had it from the beginning

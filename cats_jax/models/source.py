@@ -360,16 +360,16 @@ _LOADED = ("device", "dtype", "batch_tokens", "kv_cache_gib", "num_threads", "ad
 
 
 def _settings(spec: ModelSpec, *names: str) -> dict[str, Any]:
-    """The named fields of a spec, as keyword arguments of a back end."""
+    """The named fields of a spec, as keyword arguments of a backend."""
     return {name: getattr(spec, name) for name in names}
 
 
 def _server(spec: ModelSpec, context: int) -> ServerClient:
     """A connection to the server of a spec."""
-    from .serving.http_engine import ServerClient
+    from .serving.http_engine import ServerClient, client_settings
 
     return ServerClient(
-        spec.backend, model=spec.served_name, api_key_env=spec.api_key_env, context=context
+        spec.backend, model=spec.served_name, context=context, **client_settings(spec)
     )
 
 

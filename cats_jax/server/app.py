@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def _gone() -> RefusedRequestError:
-    return RefusedRequestError(499, "dropped", "the client went away")
+    return RefusedRequestError(499, "dropped", "the client went away", ended=True)
 
 
 _BODY_SECONDS = 30
@@ -163,7 +163,7 @@ class _Web:
     async def refused(self, request: Request, error: Exception) -> Response:
         """The response to a request that is refused."""
         assert isinstance(error, RefusedRequestError)
-        if error.reason != "dropped":  # the client went away: its search is counted as dropped
+        if not error.ended:
             self._metrics.rejected(error.reason)
         return _refusal(error)
 

@@ -174,7 +174,8 @@ class Engine:
     # The engine's thread.
 
     def _run(self) -> None:
-        reason = unavailable("draining", "this server has shut down before the search ended")
+        said = "this server has shut down before the search ended"
+        reason = unavailable("draining", said, ended=True)
         try:
             keep_compiled_programs()
             while self._take():
@@ -190,9 +191,8 @@ class Engine:
                 self._state = "stopped" if is_stopped else "failed"
             if not is_stopped:
                 _LOG.exception("a search broke the models")
-                reason = unavailable(
-                    "failed", f"a model of this server has failed: {_short(error)}"
-                )
+                said = f"a model of this server has failed: {_short(error)}"
+                reason = unavailable("failed", said, ended=True)
         for each in self._batches.values():
             each.searches.close()
         for ticket in list(self._tickets.values()):
@@ -233,7 +233,7 @@ class Engine:
         for each in self._batches.values():
             gone.update(each.searches.drop(leaving))
         for ticket in [self._tickets[name] for name in gone if name in self._tickets]:
-            self._end(ticket, unavailable("dropped", "the client went away"))
+            self._end(ticket, unavailable("dropped", "the client went away", ended=True))
         self._waiting = deque(ticket for ticket in self._waiting if ticket.id not in gone)
 
     def _fill_places(self) -> None:
@@ -271,6 +271,8 @@ class Engine:
             self._metrics.finished(event, seconds)
         elif event.reason == "dropped":
             self._metrics.dropped()
+        elif event.ended:
+            self._metrics.stopped(event.reason)
         ticket.notify(event)
 
 

@@ -25,6 +25,8 @@ class ServerMetrics:
             "searches_finished", "Searches that ended by themselves", ["status"], **shared
         )
         self._dropped = Counter("searches_dropped", "Searches whose client went away", **shared)
+        stopped = "Searches that a shutdown or a failed model ended"
+        self._stopped = Counter("searches_stopped", stopped, ["reason"], **shared)
         tokens = "Tokens of finished searches: sampled by the policy, computed by the PRM"
         self._tokens = Counter("tokens", tokens, ["model"], **shared)
         self._candidates = Counter("candidates", "Candidates of finished searches", **shared)
@@ -50,6 +52,10 @@ class ServerMetrics:
     def dropped(self) -> None:
         """Count a search whose client disconnected."""
         self._dropped.inc()
+
+    def stopped(self, reason: str) -> None:
+        """Count an accepted search that the server ended, by the reason in one word."""
+        self._stopped.labels(reason).inc()
 
     def rejected(self, reason: str) -> None:
         """Count a request that was refused, by the reason in one word."""

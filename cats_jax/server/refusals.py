@@ -14,6 +14,7 @@ class RefusedRequestError(Exception):
         reason: the refusal in one word, for the metrics and as `code` of the error object.
         param: parameter of the request that is at fault, or None.
         headers: headers of the response.
+        ended: whether the request's search had been accepted; the engine counts how it ended.
     """
 
     def __init__(
@@ -24,12 +25,14 @@ class RefusedRequestError(Exception):
         *,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        ended: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.param = param
         self.headers = headers
+        self.ended = ended
 
     def as_object(self) -> dict[str, Any]:
         """OpenAI's error object."""
@@ -50,6 +53,6 @@ def busy(message: str) -> RefusedRequestError:
     return RefusedRequestError(429, "overloaded", message, headers={"Retry-After": "1"})
 
 
-def unavailable(reason: str, message: str) -> RefusedRequestError:
+def unavailable(reason: str, message: str, *, ended: bool = False) -> RefusedRequestError:
     """The refusal of a request that this server can't answer any more."""
-    return RefusedRequestError(503, reason, message, headers={"Retry-After": "5"})
+    return RefusedRequestError(503, reason, message, headers={"Retry-After": "5"}, ended=ended)

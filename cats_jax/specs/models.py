@@ -32,7 +32,7 @@ VLLM_KEYS = (
 )
 """Settings of the backend "vllm" that servers do not have."""
 
-SERVER_KEYS = ("served_name", "api_key_env")
+SERVER_KEYS = ("served_name", "api_key_env", "max_reply_seconds")
 """Settings of servers alone."""
 
 PAID_KEYS = ("price", "max_cost", "max_requests_per_minute", "replies")
@@ -156,6 +156,8 @@ class ModelSpec:
             For servers.
         api_key_env: name of the environment variable that holds a server's API key; the key appears
             in no recipe, manifest or log. For servers.
+        max_reply_seconds: seconds within which a whole reply must arrive; default: 600. For
+            servers.
         price: price of a million tokens, {input: X, output: Y}. This setting and the next three are
             for chat endpoints.
         max_cost: largest cost of all requests of this model, in the unit of `price`.
@@ -186,6 +188,7 @@ class ModelSpec:
     engine_args: Mapping[str, Any] | None = field(default=None, hash=False)
     served_name: _Name | None = None
     api_key_env: _Variable | None = None
+    max_reply_seconds: Amount | None = None
     price: _Price | None = field(default=None, hash=False)
     max_cost: Amount | None = None
     max_requests_per_minute: Amount | None = None
@@ -374,6 +377,12 @@ def _check_backend(spec: ModelSpec) -> None:
         raise BadInputError(
             f"{spec.where}: backend: an address must not hold a user or password: name the "
             "environment variable of the server's API key by api_key_env"
+        )
+    if not re.fullmatch(r"https?://[^/?#\s]+[^?#\s]*", backend):
+        # Not quoted either: some gateways take a key in the query.
+        raise BadInputError(
+            f"{spec.where}: backend: an address has a host, and neither blanks, ? nor #: give the "
+            "server's address such as http://localhost:8000"
         )
 
 

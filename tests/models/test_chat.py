@@ -18,6 +18,8 @@ from mutations import damaged, mutations, reads_or_refuses
 
 import search
 from cats_jax.errors import BadInputError, GeneratorContractError, RunStoppedError
+from cats_jax.evaluation.cells import grid
+from cats_jax.evaluation.evaluate import cost_bounds
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
 from cats_jax.models.serving import http_engine
@@ -25,6 +27,7 @@ from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, tex
 from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, ReplyFile
 from cats_jax.models.serving.spending import Spending
 from cats_jax.protocols import Question, Step, StepRequest
+from cats_jax.specs.recipe import parse_recipe
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -198,6 +201,26 @@ def test_an_answer_that_was_cut_continues_from_its_last_whole_step(connect):
     assert server.bodies[-1]["messages"][-1] == {"role": "assistant", "content": path_text(path)}
 
 
+def test_the_bound_of_a_dry_run_holds_for_answers_that_are_cut(connect, monkeypatch):
+    monkeypatch.setattr(chat_server, "write", lambda asked, begun, seed: "12\n\n" * 20)
+    limits = {"max_step_tokens": 2, "max_answer_tokens": 3}
+    with serving() as server:
+        content = {
+            "name": "r",
+            "policy": {"backend": server.url, "chat": True, "served_name": "m", **limits},
+            "strategies": ["majority"],
+            "num_candidates": 2,
+            "max_depth": 9,
+            "questions": {"world": "test", "count": 1},
+        }
+        recipe = parse_recipe(content)
+        ((cell, _, _, bound, _),) = cost_bounds(recipe, grid(recipe), 1)
+        policy, rest = connect(server, limits), {"num_candidates": 2, "max_depth": 9}
+        search = Searcher(policy=policy, scorer=None, strategy=cell.strategy, **rest)
+        (result,) = search.run(QUESTIONS[:1])
+    assert result.ledger.generated == 2 * 9 * 3 <= bound  # of 3 tokens, a step keeps 2
+
+
 def test_a_failed_search_names_the_limit_of_whole_answers(connect):
     with serving(continues=False) as server:
         policy = connect(server, {"max_answer_tokens": 1, "max_step_tokens": 1})
@@ -253,7 +276,7 @@ def test_a_content_in_parts_is_the_text_of_its_parts(connect, content, text):
         assert len(server.bodies) == PROBES + 1
 
 
-@pytest.mark.parametrize("reason", ["model_length", "tool_calls", "sensitive"])
+@pytest.mark.parametrize("reason", ["model_length", "tool_calls", "function_call", "sensitive"])
 def test_a_sample_that_an_endpoint_cut_is_cut(connect, reason):
     def cut(reply):
         reply["choices"][0] |= {"finish_reason": reason, "message": {"content": "12"}}
@@ -499,6 +522,20 @@ def test_a_lost_reply_counts_at_its_largest_cost(connect):
         assert policy._endpoint._spending.spent > billed(server) + 1e-4
 
 
+def test_a_lost_reply_counts_after_a_restart(connect, tmp_path):
+    settings = {"price": PRICE, "replies": str(tmp_path / "replies.jsonl")}
+    with serving(*_PROBED, "half") as server:
+        policy = connect(server, **settings)
+        policy.generate([request(seeds=[1])])
+        spent = policy._endpoint._spending.spent
+        assert spent > billed(server) / 2 + 1e-4  # the server billed the same reply twice
+        del policy
+        gc.collect()
+        again = connect(server, **settings)
+    assert again._endpoint._spending.spent == pytest.approx(spent)
+    assert again.generate([request(seeds=[1])]).samples
+
+
 def test_the_key_is_sent_and_shown_nowhere(connect, monkeypatch, tmp_path):
     monkeypatch.setenv("A_KEY", SECRET)
     file = tmp_path / "replies.jsonl"
@@ -554,6 +591,7 @@ def test_a_reply_with_one_wrong_value_is_read_or_one_line(connect, monkeypatch):
         ("my only copy", "not a file of replies"),
         ('{"key": "a", "samples": [["x", "stop"]], "prompt": -1, "cached": 0, "completion": 1}\n',
          "not a number of tokens"),
+        ('{"key": "", "samples": null, "prompt": 1, "cached": 0}\n', "is damaged"),
         ('{"key": "a", "samples": [], "prompt": 1, "cached": 0, "completion": 1}\n', "is broken"),
     ],
 )  # fmt: skip

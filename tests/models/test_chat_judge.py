@@ -11,7 +11,7 @@ from chat_server import serving
 
 import search
 from cats_jax import cli
-from cats_jax.errors import BadInputError, RunStoppedError
+from cats_jax.errors import BadInputError, RunStoppedError, ScorerContractError
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.judge import JudgeScorer
 from cats_jax.models.resolve import resolve_format
@@ -124,6 +124,31 @@ def test_a_judge_has_a_limit_of_its_cost_and_pays_for_nothing_twice(knows, tmp_p
             answers.append((scores.scores, len(server.bodies)))
         assert answers[0] == answers[1]
         assert answers[0][0] == [1.0, 0.0]
+
+
+def test_a_batch_with_a_refused_request_pays_for_the_others_once(knows):
+    """The driver repeats such a batch, one question at a time."""
+    long = "9" * 99
+    paths = {Question(str(i), "3+4+5"): (Step(str(i), ()),) for i in range(4)}
+    paths[Question("long", long)] = (Step("9", ()),)
+    with serving(key=SECRET) as server:
+        sound = server.reply
+
+        def reply(body):
+            if long in body["messages"][-1]["content"]:
+                raise chat_server.RefusedError
+            return sound(body)
+
+        server.reply = reply
+        judge = ModelFolders().prm(spec_of(server))
+        probes = len(server.bodies)
+        with pytest.raises(ScorerContractError, match="status 413"):
+            judge.score([*paths], [*paths.values()])
+        *questions, last = paths
+        assert [judge.score([q], [paths[q]]).scores for q in questions] == [[0.0]] * 4
+        with pytest.raises(ScorerContractError, match="status 413"):
+            judge.score([last], [paths[last]])
+        assert len(server.bodies) == probes + 4 + 2
 
 
 @pytest.mark.slow

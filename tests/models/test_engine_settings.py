@@ -7,6 +7,7 @@ import types
 import warnings
 from typing import Any
 
+import chat_server
 import made_runs
 import pytest
 import scripted
@@ -19,6 +20,7 @@ from cats_jax.models import backend
 from cats_jax.models.backend import check_there, choose_backend, gpu_numbers
 from cats_jax.models.prompts.thinking import Thinking
 from cats_jax.models.resolve import check_shares, resolve_models
+from cats_jax.models.serving.chat_endpoint import ChatEndpoint
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import SampleRequest
 from cats_jax.models.serving.vllm_engine import (
@@ -124,6 +126,7 @@ GIVEN = {
     "log_probs": False,
     "served_name": "m",
     "api_key_env": "A_KEY",
+    "max_reply_seconds": 9,
     "adapter": "a",
 }
 
@@ -145,6 +148,16 @@ def test_a_setting_that_the_backend_can_t_honour_is_refused(kind, name):
     for free in (PolicySpec("m:f", backend=kind, **{name: GIVEN[name]}),
                  PolicySpec("weak", backend="auto", **{name: GIVEN[name]})):  # fmt: skip
         assert getattr(free, name) == GIVEN[name]
+
+
+def test_the_limit_of_a_reply_reaches_the_client_and_no_manifest():
+    with chat_server.serving() as server:
+        chat = {"backend": server.url, "served_name": "m", "chat": True, "max_reply_seconds": 7}
+        endpoint = ChatEndpoint.of(PolicySpec(**chat))
+        endpoint.close()
+    assert endpoint._timeout == endpoint._client.timeout.read == 7
+    given = recipe(policy=chat, prms=[], strategies=["majority"]).as_config()["policy"]
+    assert "max_reply_seconds" not in given
 
 
 def test_policies_and_prms_have_the_same_settings():

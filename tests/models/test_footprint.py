@@ -159,6 +159,18 @@ def test_a_prm_has_its_head_in_place_of_the_language_model_head(tmp_path):
     assert found.title == "PRM 'prm'"
 
 
+def test_a_prm_s_head_with_the_name_of_the_language_model_head_counts(tmp_path):
+    config = {**_QWEN_7B, "tie_word_embeddings": True}
+    folder = _folder(tmp_path / "prm", config, {"lm_head.weight": [2, 3584]})
+    assert _shape(folder, ("lm_head",)).parameters == 7_615_616_512 - (152064 - 2) * 3584
+
+
+def test_a_head_that_its_model_type_ties_counts_once(tmp_path):
+    config = {**_LLAMA_8B, "model_type": "gemma"}
+    tied = _shape(_folder(tmp_path / "m", config)).parameters
+    assert tied == 8_030_261_248 - config["vocab_size"] * config["hidden_size"]
+
+
 def test_a_sliding_window_is_not_the_context(tmp_path):
     config = {**_QWEN_HALF_B, "use_sliding_window": True, "sliding_window": 4096}
     expected = _shape(_folder(tmp_path / "m", config))

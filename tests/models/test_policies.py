@@ -17,6 +17,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import CausalModel
+from cats_jax.models.prompts.chat import has_switch
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import (
     CHAT,
@@ -258,7 +259,8 @@ def test_a_system_message_without_a_place_stands_in_the_user_s_message(tokenizer
 
 def test_templates_that_do_not_fit_are_refused():
     for template, match in [
-        (None, "has no chat template"),
+        (None, "has no chat template$"),
+        ({"tool_use": "x"}, "has no chat template with the name default"),
         ("<s>", "does not show the user's message once"),
         ("{{ raise_exception('no system') }}", r"refuses these turns \(no system\)"),
     ]:
@@ -266,6 +268,7 @@ def test_templates_that_do_not_fit_are_refused():
         tokenizer.chat_template = template
         with pytest.raises(BadInputError, match=match):
             PromptEncoder(PLAIN, tokenizer)
+        assert not has_switch(tokenizer, "enable_thinking")
 
 
 def test_the_prompt_may_stand_around_the_question(tokenizers):
@@ -321,7 +324,7 @@ def test_a_policy_s_steps_and_answers_end_as_its_format_says(policy, tmp_path):
 
 def test_answers_end_at_all_tokens_that_the_model_names(tmp_path):
     folder = tiny_models.save_model(tmp_path / "m", eos_token_id=7)
-    (folder / "generation_config.json").write_text('{"eos_token_id": [8, 9]}')
+    (folder / "generation_config.json").write_text('{"eos_token_id": [8, 9, -1]}')
     model = CausalModel(folder, device="cpu", dtype="float32", num_threads=1, format="plain")
     # Those of the configuration, the generation configuration and the tokenizer.
     assert model.end_ids() == sorted({7, 8, 9, world.EOS_ID})

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from cats_jax.cli import run
 from cats_jax.errors import BadInputError
 from cats_jax.models.prm import sparsity as prms_sparsity
-from cats_jax.models.prm.format import PRM_FORMATS, WORLD
+from cats_jax.models.prm.format import PRM_FORMATS, WORLD, Head
 from cats_jax.models.prm.sparsity import checkpoint_sparsity
 from theory import sparsity as theory_sparsity
 from theory.sparsity import measure_sparsity
@@ -163,6 +163,10 @@ def test_a_tied_head_is_the_embedding(tmp_path):
     again = save(tmp_path, config, **tensors, **{"lm_head.weight": torch.tensor([0.0, 1.0])})
     assert (again.total, again.last_layer) == (1 / 10, 1 / 2)
     assert again.duplicates == ("lm_head.weight",)
+    # The classes of some model types tie the head unless config.json says otherwise.
+    both = tensors | {"lm_head.weight": torch.tensor([0.0, 1.0])}
+    for model_type, duplicates in (("gemma", ("lm_head.weight",)), ("llama", ()), ("other", ())):
+        assert save(tmp_path, {"model_type": model_type}, **both).duplicates == duplicates
 
 
 def test_an_equal_or_different_head_that_is_not_tied_counts(tmp_path):
@@ -180,10 +184,14 @@ def test_an_unused_head_is_counted_and_named(tmp_path):
     assert (result.total, result.last_layer) == (5 / 10, 2 / 7)
     assert result.read_out == ("score.0.weight", "score.0.bias", "score.2.weight")
     assert result.unused == ("lm_head.weight",)
+    save(tmp_path, {}, **embedding([1.0]), **{"lm_head.weight": torch.zeros(3)})
+    own = checkpoint_sparsity(tmp_path, Head(("lm_head",)))
+    assert (own.read_out, own.unused) == (("lm_head.weight",), ())
 
 
-def test_an_unknown_head_has_a_total_and_a_reason(tmp_path):
-    result = save(tmp_path, {"architectures": ["Qwen2ForOther"]}, body=torch.zeros(2))
+@pytest.mark.parametrize("architectures", [["Qwen2ForOther"], 5, None])
+def test_an_unknown_head_has_a_total_and_a_reason(tmp_path, architectures):
+    result = save(tmp_path, {"architectures": architectures}, body=torch.zeros(2))
     assert result.total == 1.0
     assert np.isnan(result.last_layer)
     assert (result.read_out, result.unknown) == (

@@ -386,6 +386,9 @@ def test_searches_that_outlast_the_grace_are_refused(stream):
         with pytest.raises(openai.APIError, match="shut down"):
             last.result()
         found.thread.join(20)
+        told = found.engine._metrics.text().decode()
+        assert 'cats_jax_searches_stopped_total{reason="draining"} 1.0' in told
+        assert "cats_jax_requests_rejected_total{" not in told
         assert not found.thread.is_alive()
 
 
@@ -406,6 +409,8 @@ def test_a_model_that_breaks_fails_the_server_with_a_sentence(held, caplog):
     with pytest.raises(openai.InternalServerError, match="restarted"):
         ask(found)
     assert "broke the models" in caplog.text
+    assert found.metric('cats_jax_searches_stopped_total{reason="failed"}') == 2
+    assert found.metric('cats_jax_requests_rejected_total{reason="failed"}') == 1
 
 
 def test_no_thread_is_left():

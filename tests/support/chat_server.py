@@ -21,6 +21,10 @@ PROBES = 2
 SECRET = "sk-0123456789abcdef"
 
 
+class RefusedError(ValueError):
+    """What `ChatServer.reply` may raise for a request that it refuses with status 413."""
+
+
 class ChatServer(http.server.ThreadingHTTPServer):
     """Sound, but for the faults that its first calls meet.
 
@@ -138,7 +142,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif "n" in body and type(server.honours_n) is int:
             self._say(server.honours_n, {}, b'{"error": "n must be 1"}')
         else:
-            sound = server.reply(body)
+            try:
+                sound = server.reply(body)
+            except RefusedError:
+                self._say(413, {}, b'{"error": "too long"}')
+                return
             self._say(200, {}, json.dumps(fault(sound) if fault else sound).encode())
 
     def _say(self, status, headers, content):

@@ -315,7 +315,7 @@ class CausalModel:
         for source in sources:
             ids = getattr(source, "eos_token_id", None)
             found.update([ids] if isinstance(ids, int) else ids or [])
-        return sorted(token for token in found if token < self.vocab_size)
+        return sorted(token for token in found if 0 <= token < self.vocab_size)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

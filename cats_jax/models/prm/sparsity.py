@@ -5,6 +5,7 @@ Weights are compared with the threshold as they are stored, without rounding.
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,6 +18,7 @@ from theory.sparsity import THRESHOLD, Sparsity
 
 from ...errors import BadInputError
 from ...storage.reading import read_json, reading
+from ..local_files import ties_embeddings
 from ..weights import StoredTensor, stored_tensors
 from .format import PRM_FORMATS, WORLD, Head, TokenPair
 from .head_file import tensors_of_file
@@ -69,8 +71,9 @@ def checkpoint_sparsity(
 ) -> CheckpointSparsity:
     """Counts the weights below the threshold in a model folder, in the stored precision.
 
-    Every stored floating-point tensor counts once. A head that the configuration ties to the
-    embedding does not count if both are stored and equal. Integers (counters, masks) do not count.
+    Every stored floating-point tensor counts once. A head that the configuration or its model type
+    ties to the embedding does not count if both are stored and equal. Integers (counters, masks) do
+    not count.
 
     Args:
         path: a folder with safetensors weights, sharded or not.
@@ -94,17 +97,16 @@ def checkpoint_sparsity(
     merged = {name for name in tensors if adapter is not None and adapter.changes(name)}
     for name, tensor in tensors.items():
         if tensor.is_float:
-            magnitudes: Iterable[np.ndarray] = _magnitudes(tensor)
             if adapter is not None and name in merged:
-                magnitudes = [np.abs(adapter.merged_stored(tensor).numpy())]
-            counts = [(values.size, _num_small(values)) for values in magnitudes]
-            sizes[name] = sum(size for size, _ in counts)
-            zeros[name] = sum(small for _, small in counts)
+                values = adapter.merged_stored(tensor).numpy()
+                sizes[name], zeros[name] = values.size, _num_small(np.abs(values))
+            else:
+                sizes[name], zeros[name] = math.prod(tensor.shape), _num_stored_small(tensor)
         read += tensor.stop - tensor.start
         progress(read / max(1, all_bytes))
     duplicates: tuple[str, ...] = ()
-    tied = config.get("tie_word_embeddings") and {embedding, _LM_HEAD} <= sizes.keys() - merged
-    if tied and _equal(tensors[_LM_HEAD], tensors[str(embedding)]):
+    twice = {embedding, _LM_HEAD} <= sizes.keys() - merged
+    if twice and _equal(tensors[_LM_HEAD], tensors[str(embedding)]) and ties_embeddings(config):
         duplicates = (_LM_HEAD,)
         del sizes[_LM_HEAD], zeros[_LM_HEAD]
     if not sum(sizes.values()):
@@ -112,7 +114,7 @@ def checkpoint_sparsity(
     if read_out is None:
         read_out = _known_read_out(sizes, config)
     names, unknown = _last_layer(folder, sizes, read_out, embedding)
-    unused = (_LM_HEAD,) if isinstance(read_out, Head) and _LM_HEAD in sizes else ()
+    unused = (_LM_HEAD,) if isinstance(read_out, Head) and _LM_HEAD in {*sizes} - {*names} else ()
     return CheckpointSparsity(Sparsity(sizes, zeros), names, unknown, unused, duplicates)
 
 
@@ -145,7 +147,8 @@ def _known_read_out(sizes: Collection[str], config: dict[str, Any]) -> TokenPair
         head = known.read_out
         if isinstance(head, Head) and all(f"{layer}.weight" in sizes for layer in head.layers):
             return head
-    causal = any(str(name).endswith("ForCausalLM") for name in config.get("architectures") or ())
+    named = config.get("architectures")
+    causal = isinstance(named, list) and any(str(name).endswith("ForCausalLM") for name in named)
     return WORLD.read_out if causal or _LM_HEAD in sizes else None
 
 
@@ -175,7 +178,7 @@ def _last_layer(
 
 
 def _blocks(tensor: StoredTensor) -> Iterator[np.ndarray]:
-    """The stored values of a tensor, some at a time; those of bfloat16 as u16."""
+    """The stored values of a tensor, some at a time; those of 16 bits as u16."""
     kind = np.dtype(_KINDS[tensor.dtype])
     size = (tensor.stop - tensor.start) // kind.itemsize
     step = _BLOCK // kind.itemsize
@@ -188,16 +191,20 @@ def _blocks(tensor: StoredTensor) -> Iterator[np.ndarray]:
         yield values
 
 
-def _magnitudes(tensor: StoredTensor) -> Iterator[np.ndarray]:
-    """Absolute values of a tensor's numbers, some at a time."""
+def _num_stored_small(tensor: StoredTensor) -> int:
+    """Number of a tensor's values below the threshold."""
+    small, found = 0, _num_below(tensor.dtype) if _KINDS[tensor.dtype] == "<u2" else None
     for values in _blocks(tensor):
-        magnitudes = np.abs(_widened(values) if tensor.dtype == "BF16" else values)
-        if not magnitudes.max() < np.inf:  # nor NaN
+        magnitudes = np.abs(values) if found is None else values & 0x7FFF
+        if not magnitudes.max() < (np.inf if found is None else found[1]):  # nor NaN
             raise BadInputError(
                 f"{str(tensor.file.parent)!r}: its sparsity is undefined: tensor "
                 f"{tensor.name!r} holds NaN or infinity"
             )
-        yield magnitudes
+        small += (
+            _num_small(magnitudes) if found is None else np.count_nonzero(magnitudes < found[0])
+        )
+    return int(small)
 
 
 def _equal(one: StoredTensor, other: StoredTensor) -> bool:
@@ -213,11 +220,16 @@ def _num_small(magnitudes: np.ndarray) -> int:
     return int(np.count_nonzero(magnitudes < np.float64(THRESHOLD)))
 
 
-def _widened(values: np.ndarray) -> np.ndarray:
-    """bfloat16 numbers, given as u16[N], as f32[N]: a bfloat16 is the upper half of a float32."""
-    halves = np.zeros((len(values), 2), "<u2")
-    halves[:, 1] = values
-    return halves.view("<f4")[:, 0]
+@functools.cache
+def _num_below(dtype: str) -> tuple[int, int]:
+    """How many numbers of 16 bits without sign are below the threshold, and how many are finite.
+
+    Numbers without sign ascend with their bits, so these are the bits of the first that are not.
+    """
+    bits = np.arange(1 << 15, dtype="<u2")
+    # A bfloat16 is the upper half of a float32.
+    numbers = bits.view("<f2") if dtype == "F16" else (bits.astype("<u4") << 16).view("<f4")
+    return _num_small(numbers), int(np.count_nonzero(np.isfinite(numbers)))
 
 
-_KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<u2", "BF16": "<u2"}

@@ -99,8 +99,9 @@ class ChatTemplate:
         Raises:
             ChatError: there is no template, or it refuses these turns.
         """
-        if self._tokenizer.chat_template is None:
-            raise self.misfit("it has no chat template")
+        if (template := _template(self._tokenizer)) is None:
+            several = " with the name default" if self._tokenizer.chat_template else ""
+            raise self.misfit(f"it has no chat template{several}")
         turns = [("system", system), *turns] if system else turns
         variables = {
             **self._tokenizer.special_tokens_map,
@@ -112,8 +113,7 @@ class ChatTemplate:
             **self._switches,
         }
         try:
-            return render(self._tokenizer.get_chat_template(), variables)
-        # Also raised for a tokenizer with several templates but none for chats.
+            return render(template, variables)
         except ValueError as error:
             reason = f"its chat template refuses these turns ({error!s:.300})"
             raise self.misfit(reason) from error
@@ -182,7 +182,13 @@ class ChatTemplate:
 
 def has_switch(tokenizer: Any, name: str) -> bool:
     """Whether a tokenizer has a chat template that mentions a variable."""
-    return name in (tokenizer.get_chat_template() if tokenizer.chat_template else "")
+    return name in (_template(tokenizer) or "")
+
+
+def _template(tokenizer: Any) -> str | None:
+    """The chat template, of several the one named "default"; None if there is none."""
+    found = tokenizer.chat_template
+    return found.get("default") if isinstance(found, dict) else found
 
 
 def trimmed(question: str, prompt: str, left: Blanks, right: Blanks) -> str:

@@ -30,7 +30,7 @@ from ...protocols import (
 from ...specs.models import PolicySpec
 from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
-from .chat_endpoint import ChatEndpoint, ChatReply
+from .chat_endpoint import OF_QUESTION, ChatEndpoint, ChatReply
 from .http_engine import RefusedCallError
 from .shared_time import SharedTime
 
@@ -45,9 +45,6 @@ _NO_CHOICES = (400, 422)
 
 _FAULTS = (500, 501)
 """Statuses of endpoints that fail at a parameter, such as n. Others mean an overloaded server."""
-
-_OF_QUESTION = (*_NO_CHOICES, 413)
-"""Statuses by which endpoints refuse one question, such as one that is too long."""
 
 _LONG, _WARM = 32, 0.5
 """Numbers of tokens and temperature from which on samples of different seeds should differ."""
@@ -183,7 +180,7 @@ class ChatPolicy:
             try:
                 replies = self._ask(bodies, seeds)
             except RefusedCallError as error:
-                if error.status in _OF_QUESTION:
+                if error.status in OF_QUESTION:
                     raise GeneratorContractError(str(error)) from error
                 raise
         sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]

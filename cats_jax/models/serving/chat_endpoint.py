@@ -15,6 +15,7 @@ import pathlib
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +32,7 @@ from .http_engine import (
     ServerClient,
     TryAgainError,
     UnfitServerError,
+    client_settings,
     token_count,
 )
 from .spending import Pace, Spending
@@ -49,12 +51,20 @@ _LONGEST_LINE = 4 * MOST_BYTES
 _FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of calls that never reached the endpoint."""
 
+OF_QUESTION = (400, 413, 422)
+"""Statuses by which endpoints refuse one request, such as a question that is too long."""
+
+_MOST_RECENT = 4096
+"""Largest number of replies that are kept in memory for a repeated batch."""
+
 _START = b'{"key": "'
 """Beginning of each line of a file of replies."""
 
 _ENDS = {
     **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "content_filter", "tool_calls"), "length"),
+    **dict.fromkeys(
+        ("length", "max_tokens", "content_filter", "tool_calls", "function_call"), "length"
+    ),
     # Mistral's and Z.ai's names for the end of the context, and Z.ai's for a filter.
     **dict.fromkeys(("model_length", "model_context_window_exceeded", "sensitive"), "length"),
 }
@@ -93,6 +103,8 @@ class ChatEndpoint(ServerClient):
         price, max_cost: see `Spending`; the cost includes that of the model's replies in `replies`.
         max_requests_per_minute: see `Pace`.
         replies: file of replies, see `ReplyFile`; None: they are not kept.
+        keeps_recent: without a file, keep the newest replies in memory. A judge's batch is repeated
+            if one of its requests is refused, and the others must not be paid for twice.
         server: `api_key_env`, `concurrency`, `timeout` and `patience` of the `ServerClient`.
 
     Raises:
@@ -108,12 +120,14 @@ class ChatEndpoint(ServerClient):
         max_cost: float | None = None,
         max_requests_per_minute: float | None = None,
         replies: str | None = None,
+        keeps_recent: bool = False,
         **server: Any,
     ):
         super().__init__(url, model=model, context=0, **server)
         self._spending = Spending(f"server {self.url}", price, max_cost)
         self._pace = Pace(max_requests_per_minute)
         self._replies = None if replies is None else kept_replies(replies)
+        self._recent: OrderedDict[str, ChatReply] | None = OrderedDict() if keeps_recent else None
         self._payee = _digest([self.url, self.model])
         for reply in () if self._replies is None else self._replies.paid_to(self._payee):
             self._spending.spent += self.cost(reply)
@@ -121,7 +135,7 @@ class ChatEndpoint(ServerClient):
     @classmethod
     def of(cls, spec: ModelSpec, **server: Any) -> ChatEndpoint:
         """The endpoint of a recipe's model; `server` are further settings."""
-        settings = {name: getattr(spec, name) for name in (*PAID_KEYS, "api_key_env")}
+        settings = {name: getattr(spec, name) for name in PAID_KEYS} | client_settings(spec)
         return cls(spec.backend, str(spec.served_name), **settings, **server)
 
     def cost(self, reply: ChatReply) -> float:
@@ -129,9 +143,27 @@ class ChatEndpoint(ServerClient):
         return self._spending.cost(reply.prompt, reply.completion)
 
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
-        """The values of `function(item, asked_at)` for all items, called concurrently, in order."""
+        """The values of `function(item, asked_at)` for all items, called concurrently, in order.
+
+        If a request is refused as one of a question, the error is raised when all others have their
+        replies, so that a repeated batch finds them.
+        """
         asked_at = time.monotonic()
-        return self._map(lambda item: function(item, asked_at), items)
+
+        def answered(item: T) -> R | RefusedCallError:
+            try:
+                return function(item, asked_at)
+            except RefusedCallError as error:
+                if error.status not in OF_QUESTION:
+                    raise
+                return error
+
+        values: list[R] = []
+        for value in self._map(answered, items):
+            if isinstance(value, RefusedCallError):
+                raise value
+            values.append(value)
+        return values
 
     def ask(self, body: dict[str, Any], asked_at: float, final: Container[int] = ()) -> ChatReply:
         """The reply to one request, from the file of replies if it is there.
@@ -147,13 +179,18 @@ class ChatEndpoint(ServerClient):
             RunStoppedError: the endpoint gave no good reply for too long, or `max_cost` is reached.
         """
         key = _digest([self.url, self.model, body])
-        known = None if self._replies is None else self._replies.get(key)
+        kept = self._recent if self._replies is None else self._replies
+        known = None if kept is None else kept.get(key)
         if known is not None:
             return known
         posted = {"model": self.model, **body}
         found = self._post(Route(_PATH, self._read, _WANTED, final), posted, asked_at)
         if self._replies is not None:
             self._replies.add(key, found, self._payee)
+        elif self._recent is not None:
+            self._recent[key] = found
+            if len(self._recent) > _MOST_RECENT:
+                self._recent.popitem(last=False)
         return found
 
     def _check(self, model: str | None, context: int) -> str:
@@ -163,21 +200,25 @@ class ChatEndpoint(ServerClient):
     def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
         self._pace.wait()
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
-        most = self._spending.cost(prompt, body.get("n", 1) * body["max_tokens"])
-        with self._spending.call(most) as bill:
-            # The endpoint may charge sampled tokens even if no whole reply arrives.
-            bill.cost = most
+        # The endpoint may charge sampled tokens even if no whole reply arrives.
+        lost = ChatReply((), prompt, 0, body.get("n", 1) * body["max_tokens"])
+        with self._spending.call(self.cost(lost)) as bill:
+            bill.cost = self.cost(lost)
 
             def booked(reply: Any, body: dict[str, Any]) -> T:
-                prompt, _, completion = _counts(reply, body)
-                bill.cost = self._spending.cost(prompt, completion)
+                nonlocal lost
+                lost = ChatReply((), *_counts(reply, body))
+                bill.cost = self.cost(lost)
                 return route.read(reply, body)
 
             try:
                 return super()._post_once(dataclasses.replace(route, read=booked), body)
-            except (*_FREE, RefusedCallError, TryAgainError) as error:
-                if not isinstance(error, TryAgainError) or error.after is not None:
+            except Exception as error:
+                is_refused = isinstance(error, TryAgainError) and error.after is not None
+                if is_refused or isinstance(error, (*_FREE, RefusedCallError)):
                     bill.cost = 0.0
+                elif self._replies is not None:
+                    self._replies.lose(lost, self._payee)
                 raise
 
     def _read(self, reply: Any, body: dict[str, Any]) -> ChatReply:
@@ -213,6 +254,8 @@ class ReplyFile:
     A stopped run continues with all replies that were paid for, and a repeated run gives the same
     samples. A digest of address, model and body, which includes the seed, identifies a request. A
     digest of address and model, the payee, says who was paid; lines of earlier versions have none.
+    The line of a request without a usable reply has no samples, and the tokens that were charged at
+    most.
 
     Raises:
         BadInputError: the file can't be read or written.
@@ -221,7 +264,8 @@ class ReplyFile:
     def __init__(self, path: pathlib.Path):
         self._path = path
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[ChatReply, str | None]] = {}  # replies and their payees
+        self._known: dict[str, ChatReply] = {}
+        self._paid: list[tuple[ChatReply, str | None]] = []  # with their payees
         try:
             self._file = open_to_append(path)
             # Closed, and unlocked, when nothing refers to this object any more. It stays open when
@@ -258,20 +302,23 @@ class ReplyFile:
 
     def _take(self, entry: Any) -> None:
         counts = [entry[name] for name in ("prompt", "cached", "completion")]
-        samples = tuple((str(text), str(finish)) for text, finish in entry["samples"])
-        if not samples or not all(finish in _ENDS for _, finish in samples):
-            raise ValueError("a sample is broken")
         key, payee = str(entry["key"]), entry.get("payee")
+        is_lost = entry["samples"] is None
+        samples = tuple((str(text), str(finish)) for text, finish in entry["samples"] or ())
+        if bool(samples) == is_lost or not all(finish in _ENDS for _, finish in samples):
+            raise ValueError("a sample is broken")
         reply = ChatReply(samples, *map(token_count, counts))
-        self._known[key] = reply, None if payee is None else str(payee)
+        self._paid.append((reply, None if payee is None else str(payee)))
+        if not is_lost:
+            self._known[key] = reply
 
     def get(self, key: str) -> ChatReply | None:
         """The reply to a request, or None."""
-        return self._known.get(key, (None,))[0]
+        return self._known.get(key)
 
     def paid_to(self, payee: str) -> list[ChatReply]:
-        """The replies of one model, and those that may be its own."""
-        return [reply for reply, whose in self._known.values() if whose in (payee, None)]
+        """The replies of one model, and those that may be its own, lost ones included."""
+        return [reply for reply, whose in self._paid if whose in (payee, None)]
 
     def add(self, key: str, reply: ChatReply, payee: str) -> None:
         """Keep a reply of the model `payee`.
@@ -279,13 +326,22 @@ class ReplyFile:
         Raises:
             RunStoppedError: the file can't be written any more.
         """
-        line = json.dumps({"key": key, "payee": payee, **reply._asdict()}).encode() + b"\n"
         with self._lock:
-            self._known[key] = reply, payee
-            try:
-                append(self._file, line)
-            except OSError as error:
-                raise stopped(self._path, error) from error
+            self._known[key] = reply
+            self._paid.append((reply, payee))
+            self._append({"key": key, "payee": payee, **reply._asdict()})
+
+    def lose(self, reply: ChatReply, payee: str) -> None:
+        """Keep the tokens of a request without a usable reply; raises the error of `add`."""
+        with self._lock:
+            self._paid.append((reply, payee))
+            self._append({"key": "", "payee": payee, **reply._asdict(), "samples": None})
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        try:
+            append(self._file, json.dumps(entry).encode() + b"\n")
+        except OSError as error:
+            raise stopped(self._path, error) from error
 
 
 _OPEN: weakref.WeakValueDictionary[str, ReplyFile] = weakref.WeakValueDictionary()

@@ -27,6 +27,7 @@ import httpx
 import tenacity
 
 from ...errors import BadInputError, RunStoppedError, quoted
+from ...specs.models import ModelSpec
 from ...storage.reading import parse_json
 from ..backend import read_api_key
 from .call_threads import CallThreads
@@ -402,6 +403,12 @@ class ServerClient:
         """
         secret = self._key is not None and len(self._key) >= _LEAST_SECRET
         return sample.replace(str(self._key), "***") if secret else sample
+
+
+def client_settings(spec: ModelSpec) -> dict[str, Any]:
+    """The settings of a recipe's model that a `ServerClient` takes, if they are given."""
+    found = {"api_key_env": spec.api_key_env, "timeout": spec.max_reply_seconds}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class HTTPSampler:

@@ -71,7 +71,7 @@ class EngineScorer(AnswerStepScorer):
         self.finished_only = prm_format.finished_only
         self._apart = prm_format.layout == "judge"
         tied = bool(self._model.config.tie_word_embeddings)
-        headless = tied or (bool(head) and "lm_head" not in head)
+        headless = "lm_head" not in head and (tied or bool(head))
         self.num_parameters = num_parameters(path, headless=headless)
         self.engine = start(self._model)
         self._time = SharedTime()

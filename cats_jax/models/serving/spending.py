@@ -94,4 +94,4 @@ class Pace:
                 now = time.monotonic()
                 at = max(now, self._next)
                 self._next = at + self._distance
-            time.sleep(at - now)
+            time.sleep(min(at - now, 1e9))  # more overflows
