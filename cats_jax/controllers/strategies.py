@@ -468,39 +468,52 @@ def _origin(spec: StrategySpec) -> Origin | None:
     return origin_of(folder.name, read_info(folder))
 
 
-def revisions_of(specs: Sequence[StrategySpec], *, replayed: bool = False) -> dict[str, int] | None:
+def revisions_of(
+    specs: Sequence[StrategySpec],
+    path_scores: Sequence[str | None] = (),
+    *,
+    replayed: bool = False,
+) -> dict[str, int] | None:
     """Versions of changed rules, for a run's manifest: no run may continue with another rule.
 
     Args:
         specs: strategies of the run.
+        path_scores: those of the run's PRMs, defaults of the option `path_score`.
         replayed: the run replays a step bank.
     """
     found: dict[str, int] = {}
     for spec in specs:
-        revision = _revision(spec, replayed=replayed)
+        certified = spec.certified
+        usual = path_scores if certified is None else (certified.path_score,)
+        revision = _revision(spec, usual or (None,), replayed=replayed)
         if revision > 1:
             found[spec.name] = max(revision, found.get(spec.name, 1))
     return found or None
 
 
-def _revision(spec: StrategySpec, *, replayed: bool) -> int:
-    """The version of a strategy's rule with these options."""
+def _revision(spec: StrategySpec, path_scores: Sequence[str | None], *, replayed: bool) -> int:
+    """The version of a strategy's rule with these options and these defaults of `path_score`."""
     options = dict(spec.options)
     changes = (
         options.get("resampling") == "residual",
         spec.name == "sequential_best_of_n" and bool(options.get("abort")),
+        spec.name == "step_level_beam" and "beam_width" in options,
+        spec.name == "global_mcts"
+        and options.get("max_nodes", 1024) <= options.get("branching", 4),
         replayed and spec.name in _RETURNING,
-        options.get("path_score") == "product" and _reads_ratios(spec),
+        any(_reads_ratios(spec, path_score) for path_score in path_scores),
     )
     return _REVISIONS.get(spec.name, 1) + sum(changes)
 
 
-def _reads_ratios(spec: StrategySpec) -> bool:
-    """Whether a strategy reads ratios of path scores, also of those that float32 rounds to 0."""
-    usual = search.methods.DEFAULTS.get(spec.name)
-    vote = dict(spec.options).get("vote")
-    weighted = usual is not None and usual.answer is answer_weighted
-    return spec.name == "proportional_resampling" or vote == "weighted" or (not vote and weighted)
+def _reads_ratios(spec: StrategySpec, path_score: str | None) -> bool:
+    """Whether a strategy reads ratios of products of scores, also of those that round to 0."""
+    if "path_score" not in options_of(spec):
+        return False
+    strategy = build_strategy(spec, path_score).strategy
+    is_product = strategy.aggregation is search.aggregations.AGGREGATIONS["product"]
+    weighted = strategy.answer is answer_weighted or spec.name == "proportional_resampling"
+    return is_product and weighted and strategy.uses_scores
 
 
 def _sampling(spec: StrategySpec, name: str, value: Any) -> search.Sampling:

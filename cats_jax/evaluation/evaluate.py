@@ -33,7 +33,7 @@ from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerGrader
 from ..runs.folder import PATHS, RunFolder, RunWriter, read_run
 from ..specs.functions import AT_ENDPOINTS, is_function_name
-from ..specs.models import ModelSpec
+from ..specs.models import ModelSpec, PolicySpec
 from ..specs.recipe import QuestionSpec, Recipe, StrategySpec
 from ..storage.manifest import make_manifest
 from .asked import asked_of
@@ -104,7 +104,7 @@ def cost_bounds(
             last = min(last, candidates)
         policy = recipe.policy
         longest = max(policy.max_step_tokens, policy.max_answer_tokens)
-        tokens = (candidates - last) * policy.max_step_tokens + last * longest
+        tokens = (candidates - last) * _most_tokens(cell, policy) + last * longest
         tokens += candidates * thought_tokens(policy)
         is_read = cell.prm is not None and not cell.prm.is_confidence
         scored = PROMPT_TOKENS + tokens + MARK_TOKENS * candidates if is_read else 0
@@ -117,6 +117,16 @@ def cost_bounds(
         per_question = (1, candidates, tokens, scored)
         table.append((cell, *(num_questions * count for count in per_question)))
     return table
+
+
+def _most_tokens(cell: Cell, policy: PolicySpec) -> int:
+    """Largest number of tokens that are sampled for one step before the last."""
+    if not policy.chat:
+        return policy.max_step_tokens
+    if cell.strategy.keeps_all_paths or cell.strategy.ignores_num_candidates:
+        # A whole answer that is cut may have one whole step, and is sampled on after that.
+        return max(policy.max_step_tokens, policy.max_answer_tokens)
+    return 2 * policy.max_step_tokens  # a sample that stops before its step is sampled again
 
 
 def with_stand_ins(recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
@@ -198,7 +208,7 @@ def prepare(
         if folder is not None:
             fingerprints[f"controller {spec.label}"] = folder_digest(folder)
             if not seen:
-                _check_unseen(spec.label, folder, questions)
+                notes += _check_unseen(spec.label, folder, questions)
     manifest = make_manifest(
         config=recipe.as_config(),
         models=fingerprints,
@@ -211,7 +221,9 @@ def prepare(
     manifest["formats"], manifest["asked"] = formats, asked | asked_prompts(cells)
     if questions.contents:
         manifest["contents"] = dict(questions.contents)
-    manifest["revisions"] = revisions_of(recipe.strategies)
+    manifest["revisions"] = revisions_of(
+        recipe.strategies, [spec.path_score for spec in recipe.prms]
+    )
     manifest |= _spent(recipe, questions)
     return Evaluation(recipe, questions, cells, manifest, notes, guarantees)
 
@@ -258,17 +270,25 @@ def check_grading(questions: Sequence[QuestionSpec]) -> None:
         )
 
 
-def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> None:
+def _check_unseen(label: str, controller: pathlib.Path, questions: QuestionSet) -> tuple[str, ...]:
+    """Notes on a controller; BadInputError if it was trained on one of the questions."""
     # Imported here, because it imports the learners, which only a learned controller needs.
     from ..controllers.checkpoint import read_info
 
-    taught = set(read_info(controller).get("texts", ()))
+    info = read_info(controller)
+    taught = set(info.get("texts", ()))
     known = [item for item in questions.questions if text_digest(item.text) in taught]
     if known:
         raise BadInputError(
             f"controller {label!r} was trained on {len(known)} of these questions, such as "
             f"{known[0].id!r}: evaluate it on others"
         )
+    if taught or not info.get("questions"):
+        return ()
+    return (
+        f"controller {label!r} names its training questions by id only: it may have been trained "
+        "on these questions",
+    )
 
 
 def evaluate(

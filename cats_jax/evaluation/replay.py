@@ -360,6 +360,7 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
                 f"{str(folder)!r} was graded by {quoted(known)}: collect the bank again"
             )
     models = {**models, "bank": {name: bank.manifest[name] for name in ("config", "world")}}
-    revisions = revisions_of(recipe.strategies, replayed=True)
+    path_scores = [spec.path_score for spec in recipe.prms]
+    revisions = revisions_of(recipe.strategies, path_scores, replayed=True)
     manifest = {**evaluation.manifest, "models": models, "revisions": revisions}
     return dataclasses.replace(evaluation, manifest=manifest), ReplayRunner(bank)

@@ -53,7 +53,7 @@ def global_mcts(
     PRM reads only finished answers, so that an outcome model fits.
 
     Args:
-        branching: B, children of a leaf, at least 1; at most the places left.
+        branching: B, children of a leaf, at least 1; at most the places left and `max_nodes` - 1.
         exploration: constant of UCB, 0 to 1e30.
         max_nodes: most nodes of the tree, 2 to 16384. A leaf needs room for all its children.
         vote: how the finished paths give the answer.
@@ -67,7 +67,8 @@ def global_mcts(
 
     def plan(params: Any, key: jax.Array, state: SearchState) -> tuple[Request, SimulatedTree]:
         places = state.width - count(state.finished)
-        children = jnp.minimum(jnp.minimum(branching, state.num_candidates), places)
+        fitting = min(branching, max_nodes - 1)  # below the root; `_keep` sees to other leaves
+        children = jnp.minimum(jnp.minimum(fitting, state.num_candidates), places)
         each = jnp.where(state.memory.simulates, 1, children)
         return request(state, each, sampling, scored=False, score_ends=True), state.memory
 

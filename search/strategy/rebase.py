@@ -4,10 +4,11 @@ Wu et al.: "Inference Scaling Laws: An Empirical Analysis of Compute-Optimal Inf
 Problem-Solving with Language Models" (2024), arXiv:2408.00724, and `select_softmax` in the authors'
 code, thu-wyz/inference_scaling at 0fe7da9. Each finished path keeps one of the N places.
 
-Three things differ from the code. Its float32 shares may be rounded up past a whole number, so that
+Five things differ from the code. Its float32 shares may be rounded up past a whole number, so that
 it allots a place too many; here the numbers sum to the places. Of equal scores the later one comes
 first there, and the lower row here. A path that is unfinished at the largest depth has no answer
-there; here its last step runs to the end of the answer.
+there; here its last step runs to the end of the answer. A path that is cut at its limit of tokens
+keeps its place there, and frees it here. Their variant `softmax_with_truncate` is left out.
 """
 
 from __future__ import annotations

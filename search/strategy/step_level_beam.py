@@ -45,7 +45,7 @@ def step_level_beam(
     `beam` samples N // K children per path, which is more than B2 where B2 does not divide N.
 
     Args:
-        n_generate_sample: B2, at least 1; N if that is less.
+        n_generate_sample: B2, at least 1; N // K if that is less.
         remove_duplicate: whether children of one path with equal texts count once in the ranking.
         path_score: path score that ranks paths; the authors' is "last".
         vote: how the finished paths give the answer; the authors take the best.
@@ -58,7 +58,7 @@ def step_level_beam(
     check_flag("remove_duplicate", remove_duplicate)
 
     def num_samples(state: SearchState) -> Int[Array, ""]:
-        each = jnp.minimum(n_generate_sample, state.num_candidates)
+        each = jnp.minimum(n_generate_sample, state.num_candidates // state.width)
         return jnp.where(state.step == 0, state.width * each, each)
 
     return Strategy(

@@ -199,8 +199,20 @@ def test_a_rule_on_a_feature_that_is_always_0_is_refused(config, feature, having
         ([{"name": "best_of_n", "path_score": "product", "vote": "weighted"},
           {"name": "proportional_resampling", "path_score": "product", "vote": "best"}], False,
          {"best_of_n": 2, "proportional_resampling": 3}),
+        ([{"name": "step_level_beam", "beam_width": 3}, RULE | {"config": "tokens"},
+          {"name": "global_mcts", "max_nodes": 4}], False,
+         {"step_level_beam": 2, "cats_rule": 2, "global_mcts": 3}),
     ],
 )  # fmt: skip
 def test_a_revision_is_of_the_rule_that_a_run_uses(entries, replayed, expected):
     """What a run did before a change that does not concern it can be continued."""
     assert revisions_of([*map(parse_strategy, entries)], replayed=replayed) == expected
+
+
+def test_a_revision_sees_the_path_score_of_a_prm():
+    """It is a default: an option of the strategy goes first."""
+    entries = ["dora", {"name": "ets", "path_score": "last"}, "beam", "global_mcts", "majority"]
+    specs = [*map(parse_strategy, entries)]
+    assert revisions_of(specs, ["min"]) == {"global_mcts": 2}
+    assert revisions_of(specs, [None, "product"]) == {"dora": 2, "global_mcts": 2}
+    assert revisions_of([parse_strategy(RULE)], ["product"]) == {"cats_rule": 2}

@@ -537,6 +537,12 @@ def test_going_on_with_a_former_rule_of_a_method_is_refused(tmp_path):
         _evaluate(tmp_path, recipe=recipe)
 
 
+def test_the_path_score_of_a_prm_is_part_of_a_rule():
+    recipe = _recipe(strategies=["rebase"], prms=[{"path": "good", "path_score": "product"}])
+    found = evaluate.prepare(recipe, scripted.ScriptedModels(), scripted.question_set(1))
+    assert found.manifest["revisions"] == {"rebase": 2}
+
+
 def test_going_on_with_other_settings_is_refused(finished):
     with pytest.raises(BadInputError, match=r"config\.max_depth: 6 -> 7"):
         _evaluate(finished[0].folder, recipe=_recipe(max_depth=7))

@@ -225,6 +225,16 @@ def test_step_level_beam_search_is_the_published_one(seed, b1):
     assert spent == tree.sampled == published.sampled
 
 
+def test_every_path_of_a_wide_step_level_beam_has_children():
+    """Eight paths and N = 16: two children each, although B2 = 3."""
+    case = script.Case(width=8, p_done=0.0, p_invalid=0.0)
+    state, params = script.first_state(STRATEGIES["step_level_beam"], case), script.params(case)
+    rollout = script.programs("step_level_beam").rollout
+    numbers = np.asarray(rollout(params, params, case.key, state)[1].output.num_samples)
+    assert numbers[0].sum() == 16
+    assert set(np.unique(numbers[1:])) == {0, 2}
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("p_done", [0.0, 0.3])
 def test_look_ahead_search_is_the_published_one(seed, p_done):

@@ -5,9 +5,11 @@ The oracle's literal search by the same rule, its tree included, is compared in 
 
 import math
 
+import jax
 import jax.numpy as jnp
 import pytest
 
+import search
 from search.state import empty_paths
 from search.strategy.global_mcts import choose
 from search.strategy.types import SimulatedTree
@@ -53,3 +55,11 @@ def test_the_leaf_is_the_best_of_the_whole_tree(exploration):
     assert 0.75 > (0.5 + 0.25 + 1.0) / 3
     assert int(choose(_tree(), 0.0)) == 4
     assert int(choose(_tree(), 100.0)) == 1
+
+
+@pytest.mark.parametrize(("max_nodes", "children"), [(2, 1), (3, 2), (5, 4), (6, 4)])
+def test_the_question_gets_as_many_children_as_the_tree_can_hold(max_nodes, children):
+    strategy = search.methods.global_mcts(branching=4, max_nodes=max_nodes)
+    state = search.init(jnp.int32(0), strategy=strategy, num_candidates=8, max_depth=2, capacity=8)
+    request, _ = strategy.plan((), jax.random.key(0), state)
+    assert int(request.num_samples[0]) == children

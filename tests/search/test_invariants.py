@@ -203,6 +203,12 @@ class TestDegenerate:
         assert final.step == rules.beginnings(script.CAPACITY)
         assert script.programs(name).answer(final) == -1
 
+    def test_nothing_ends(self, name):
+        case = Case(num_candidates=8, max_depth=2, p_done=0.0, p_obeys=0.0, p_invalid=0.0)
+        final, _ = run(name, case)
+        assert not final.finished.valid.any()
+        assert final.frontier.depth.max() <= 2
+
     def test_one_candidate(self, name):
         steps = script.DEPTH_CAPACITY
         case = Case(num_candidates=1, p_invalid=0.0, p_done=0.0, budget=steps)

@@ -535,7 +535,7 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
     if rules.kind in _WHOLE:
         return [candidates if state["step"] == 0 else 1] * slots
     if rules.kind == "step_level_beam":
-        each = min(rules.expansion, candidates)
+        each = min(rules.expansion, candidates // state["width"])
         return [each * state["width"] if state["step"] == 0 else each] * slots
     if (rules.kind == "vg_search" and not _verifies(rules, state)) or state["steps_left"] > 0:
         return [1] * slots
@@ -551,7 +551,8 @@ def _wanted(rules: Rules, world: World, tick: int, state: dict[str, Any]) -> lis
         return [completed if state["completes"] else min(rules.expansion, candidates)] * slots
     places = state["width"] - len(state["finished"])
     if rules.kind == "global_mcts":
-        return [1 if state["simulates"] else min(rules.expansion, candidates, places)] * slots
+        fitting = min(rules.expansion, rules.max_nodes - 1)
+        return [1 if state["simulates"] else min(fitting, candidates, places)] * slots
     scores = [path_score(rules.path_score, path["scores"]) for path in state["frontier"]]
     if rules.kind == "proportional_resampling":
         return systematic_resample(world.offset(tick), scores, places)
@@ -1107,7 +1108,11 @@ def _look_ahead(rules: Rules, state: dict[str, Any]) -> tuple[list[Any], list[in
         return pool, rolls
     state["waiting"], state["row_of_slot"], state["steps_left"] = [], [], 0
     places = min(rules.beam_width(total), state["width"])
-    valid = [row for row, path in enumerate(candidates) if path is not None]
+    valid = [
+        row
+        for row, path in enumerate(candidates)
+        if path is not None and (path["done"] or path["depth"] < state["max_depth"])
+    ]
     return candidates, _best_first(rules, valid, candidates)[: places - len(state["finished"])]
 
 
