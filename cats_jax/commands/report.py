@@ -69,7 +69,7 @@ def report(
     from ..reporting.run_report import show_overview
     from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets
-    from ..reporting.sheets import distinct_name
+    from ..reporting.sheets import distinct_name, named_after
     from ..runs.merge import merge_runs
     from ..runs.reading import read_runs
     from .terminal import make_console
@@ -102,8 +102,12 @@ def report(
         sheets += _show_paper(console, merged_runs)
     if reference is not None:
         for run in found:
-            sheets.append(certified_answers(run, reference, quantile))
-            show_sheet(console, sheets[-1])
+            sheet = certified_answers(run, reference, quantile)
+            if len(found) > 1:
+                title = f"{run.folder}: {sheet.title}"
+                sheet = dataclasses.replace(named_after(sheet, run.folder.name), title=title)
+            sheets.append(sheet)
+            show_sheet(console, sheet)
     if folder is not None:
         written = write_sheets(sheets, folder)
         counts = f"{len(written)} files of tables and {len(figures)} of figures"

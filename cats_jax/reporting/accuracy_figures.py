@@ -159,7 +159,7 @@ def draw_series(
     style["markeredgewidth"] = 1.4 if lines_only else 0.5
     style["markersize"] = (1.4 if look.marker == "*" else 1.0) * max(8.0 - 0.6 * place, 5.0)
     bars = np.subtract([y, high], [low, y]).tolist()
-    axes.errorbar(x, y, yerr=bars, label=shown(look.title), elinewidth=0.9, capsize=2.0, **style)
+    axes.errorbar(x, y, yerr=bars, label=look.title, elinewidth=0.9, capsize=2.0, **style)
 
 
 def _panels_by_prm(found: Sequence[Group]) -> tuple[Figure, list[Axes], list[str | None]]:
@@ -175,7 +175,7 @@ def _prms(found: Sequence[Group]) -> list[str | None]:
 
 
 def _panel_title(prm: str | None, size: int | None = None) -> str:
-    name = "no PRM" if prm is None else f"PRM {shown(prm)}"
+    name = "no PRM" if prm is None else f"PRM {prm}"
     return name if size is None else f"{name}, N = {size}"
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import pathlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from theory.certificates import is_best_certified
 from theory.estimators import Estimate, estimate_epsilon, exceedance
@@ -84,7 +85,7 @@ def certify(run: RunFolder, held_out: RunFolder, *, quantile: float = QUANTILE) 
     Raises:
         BadInputError: the runs share questions, or no group can be certified.
     """
-    check_held_out((row.question for row in run.rows), run.folder, held_out)
+    check_held_out((row.question for row in run.rows), run.manifest, run.folder, held_out)
     grader = make_grader(recorded_grader(run.manifest["config"]))
     # The keys lack the data set, because the held-out questions may come from others.
     references: defaultdict[Key, list[Row]] = defaultdict(list)
@@ -124,13 +125,31 @@ def held_out_run(folder: pathlib.Path | None, quantile: float) -> RunFolder | No
     return None if folder is None else read_run(folder)
 
 
-def check_held_out(questions: Iterable[str], folder: pathlib.Path, held_out: RunFolder) -> None:
-    """Raise BadInputError if a held-out run has one of these questions, those of a run folder."""
-    shared = set(questions) & {row.question for row in held_out.rows}
+def check_held_out(
+    questions: Iterable[str],
+    manifest: Mapping[str, Any],
+    folder: pathlib.Path,
+    held_out: RunFolder,
+) -> None:
+    """Raise BadInputError if a held-out run has a question of a run.
+
+    Questions are compared by the digests of their texts. Manifests of earlier versions lack them:
+    then by id.
+
+    Args:
+        questions: ids of the run's questions.
+        manifest, folder: of the run.
+    """
+    texts = [each.get("texts") for each in (manifest, held_out.manifest)]
+    if texts[0] and texts[1]:
+        shared, example = set(texts[0]) & set(texts[1]), ""
+    else:
+        shared = set(questions) & {row.question for row in held_out.rows}
+        example = f", such as {min(shared, default='')!r}"
     if shared:
         raise BadInputError(
             f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
-            f"{str(folder)!r}, such as {min(shared)!r}; use a run on other questions"
+            f"{str(folder)!r}{example}; use a run on other questions"
         )
 
 

@@ -223,8 +223,9 @@ def draw_certificate(certificate: Certificate) -> Figure:
     assert wanted is not None
     axes.axhline(wanted, color="#c1272d", linewidth=1.0, label=f"the claim: {wanted:g}")
     _shade(axes, claim)
-    axes.set_xscale("log")
-    label_log_axis(axes.xaxis)
+    if all(each.group.mean("tokens") > 0 for each in configurations):
+        axes.set_xscale("log")  # it has no place for 0
+        label_log_axis(axes.xaxis)
     what = "accuracy" if claim.target is not None else f"accuracy lost against {claim.against}"
     note = f"bars: to the bounds, which hold together with the claims; delta {certificate.delta:g}"
     frame(figure, [axes], claim.words, note, TOKENS.title, what)

@@ -11,7 +11,8 @@ import io
 import pathlib
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..errors import BadInputError, known_names
@@ -184,21 +185,23 @@ def frame(
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    for axes in panels:
+    titles = [axes.get_title() for axes in panels]
+    for axes, own in zip(panels, titles, strict=True):
         place = axes.get_subplotspec()
         if place is None:
             continue
         if y_title and place.is_first_col():
             axes.set_ylabel(y_title)
         room = figure.get_size_inches()[0] / place.get_gridspec().ncols - 0.3
-        axes.set_title(shown(axes.get_title(), int(room / _CHARACTER)))
+        axes.set_title(distinct_shown(titles, int(room / _CHARACTER))[own])
     entries: dict[str, Any] = {}
     for axes in panels:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(name, handle)
+    names, handles = list(distinct_shown(entries).values()), list(entries.values())
     width, of_panels = figure.get_size_inches()
     # 0.75 inches for the line and the gaps.
-    of_entry = _CHARACTER * max(map(len, entries), default=0) + 0.75
+    of_entry = _CHARACTER * max(map(len, names), default=0) + 0.75
     rows = -(-len(entries) // max(1, int(width / of_entry)))
     of_legend = _LINE * rows + 0.1 if rows else 0.0
     of_top = _LINE * (2 if note else 1) + 0.08
@@ -217,7 +220,6 @@ def frame(
     if rows:
         where: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.0)}
         where |= {"ncols": -(-len(entries) // rows), "borderaxespad": 0.2, "labelspacing": 0.35}
-        names, handles = list(entries), list(entries.values())
         figure.legend(handles, names, frameon=False, handlelength=3.0, **where)
 
 
@@ -237,6 +239,19 @@ def label_log_axis(axis: Axis) -> None:
 def shown(text: str, most: int = 40) -> str:
     """Text of a run as figures show it: one line of at most `most` printable characters."""
     return one_line(text, most)
+
+
+def distinct_shown(texts: Iterable[str], most: int = 40) -> dict[str, str]:
+    """Each text as by `shown`; texts that the cut would make equal also keep their ends."""
+    distinct = list(dict.fromkeys(texts))
+    cut = Counter(shown(text, most) for text in distinct)
+    found: dict[str, str] = {}
+    for text in distinct:
+        name = shown(text, most)
+        if cut[name] > 1:
+            name = shown(text, most - 14) + shown(text[-14:], 14)
+        found[text] = f"{name} ({len(found) + 1})" if name in found.values() else name
+    return found
 
 
 def file_name(*parts: str) -> str:

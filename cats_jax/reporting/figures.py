@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import BadInputError, RunWarning
 from ..runs.folder import RunFolder
 from .accuracy_figures import (
     FLOPS,
@@ -41,8 +43,9 @@ def write_figures(
             label, if there is one.
         title: title above every figure, cut at the figure's width.
         formats: some of "png", "svg" and "pdf".
-        run: run of the groups, for its trees. Without it there is no figure of calibration, and
-            actions are shown by N, not by depth and budget.
+        run: run of the groups, for its trees. Without it, or with a RunWarning if one of them is
+            damaged, there is no figure of calibration, and actions are shown by N, not by depth and
+            budget.
         taken: names, without endings, that the caller has given to files of the folder, because
             two labels may give one name. The names of these figures are added.
 
@@ -50,7 +53,7 @@ def write_figures(
         The paths of the files.
 
     Raises:
-        BadInputError: an unknown format, or a damaged tree.
+        BadInputError: an unknown format.
     """
     check_formats(formats)
     if not found:
@@ -63,8 +66,7 @@ def write_figures(
             "accuracy-flops": plot_against_cost(found, title, FLOPS),
             "accuracy-n": plot_against_num_candidates(found, title),
             "accuracy-levels": plot_levels(found, title),
-            **plot_actions(found, title, run),
-            "calibration": None if run is None else plot_path_calibration(found, title, run),
+            **_of_trees(found, title, run),
         }
         return [
             save_figure(figure, pathlib.Path(folder) / f"{stem}.{kind}")
@@ -73,3 +75,16 @@ def write_figures(
             for stem in (distinct_name(file_name(name, found[0].dataset), taken),)
             for kind in formats
         ]
+
+
+def _of_trees(
+    found: Sequence[Group], title: str, run: RunFolder | None
+) -> dict[str, Figure | None]:
+    if run is None:
+        return dict(plot_actions(found, title, None))
+    try:
+        calibration = plot_path_calibration(found, title, run)
+        return {**plot_actions(found, title, run), "calibration": calibration}
+    except BadInputError as error:
+        warnings.warn(f"figures of search trees are left out: {error}", RunWarning, stacklevel=2)
+        return _of_trees(found, title, None)

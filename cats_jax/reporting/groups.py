@@ -110,7 +110,8 @@ class Group(Point):
 
         The interval covers the variation over seeds on these questions, that of `accuracy` the
         variation over questions, which more seeds do not reduce. Seeds without rows for all
-        questions, as in a stopped run, are left out. None with fewer than two seeds.
+        questions, as in a stopped run, are left out. None with fewer than two seeds, or if all have
+        one accuracy, from which no variation can be estimated.
         """
         right: defaultdict[int, dict[str, bool]] = defaultdict(dict)
         for row in self.rows:
@@ -121,7 +122,7 @@ class Group(Point):
             for found in right.values()
             if found.keys() == questions
         ]
-        if len(accuracies) < 2:
+        if len(set(accuracies)) < 2:
             return None
         interval = statistics.mean_of_seeds(accuracies)
         return Estimate(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
@@ -220,7 +221,12 @@ def best_at_similar_compute(
         if other.mean(cost) <= SIMILAR_COMPUTE * own.mean(cost)
     ]
     if affordable:
-        return max(affordable, key=lambda pair: pair[1].accuracy().value)[0]
+
+        def right(pair: tuple[Group, Group]) -> float:
+            # Means that are equal may differ by rounding.
+            return round(pair[1].mean("correct"), statistics.DIGITS)
+
+        return max(affordable, key=right)[0]
     if shared:
         return min(shared, key=lambda each: each[2].mean(cost))[0]
     return min(usable, key=lambda group: group.mean(cost), default=None)

@@ -13,7 +13,7 @@ from theory.estimators import Estimate, Reliability, bootstrap, clopper_pearson,
 from ..grading.graders import make_grader, recorded_grader
 from ..runs.folder import RunFolder
 from .appearance import Appearance, appearances
-from .drawing import frame, label_log_axis, make_panels_with_strips, shown
+from .drawing import frame, label_log_axis, make_panels_with_strips
 from .finished_paths import FinishedPaths, finished_paths
 from .groups import Group
 
@@ -63,12 +63,12 @@ def draw_reliability(
             style |= {"linestyle": line.look.line, "linewidth": 1.0}
             scores = [each.mean_score for each in line.bins]
             bars: dict[str, Any] = {"yerr": [(value - low).tolist(), (high - value).tolist()]}
-            bars |= {"label": shown(line.look.title), "elinewidth": 0.8, "capsize": 2.0}
+            bars |= {"label": line.look.title, "elinewidth": 0.8, "capsize": 2.0}
             axes.errorbar(scores, value, **bars, **style)
             strip.plot(scores, [each.num for each in line.bins], markersize=4.0, **style)
         if not any(line.bins for line in lines):
             axes.text(0.65, 0.2, nothing, ha="center", va="center", color="#444444")
-        axes.set_title(shown(name, 80))
+        axes.set_title(name)
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlim(-0.03, 1.03)
     if any(line.bins for lines in panels.values() for line in lines):

@@ -1,5 +1,6 @@
 """Certificates: what a lead proves, against brute force, and the report made of run folders."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -158,6 +159,11 @@ def test_epsilon_must_come_from_other_questions(tmp_path):
     run = write(tmp_path / "run", held_out(3))
     with pytest.raises(BadInputError, match="not held out: it shares 3 questions"):
         certificates.certify(run, run)
+    # Ids may be mere numbers of rows: digests of texts decide where both runs have them.
+    texts = [dataclasses.replace(run, manifest={**run.manifest, "texts": [t]}) for t in "ab"]
+    with pytest.raises(BadInputError, match="shares 1 questions"):
+        certificates.check_held_out(["other"], texts[0].manifest, run.folder, texts[0])
+    certificates.check_held_out(["q0", "q1"], texts[0].manifest, run.folder, texts[1])
 
 
 def test_an_evaluation_of_held_out_questions_is_refused_before_it_searches(tmp_path, capsys):
@@ -184,6 +190,15 @@ def test_the_command_prints_the_table(tmp_path, capsys, monkeypatch):
     assert "quantile 0.5" in output
     row = next(line for line in output.splitlines() if "0.100" in line)
     assert "| best_of_n | 4 | exact |   0.100 |" in row
+    write(tmp_path / "two", [searched("b", [("1", 0.95), ("2", 0.05)])])
+    both = ["report", str(tmp_path / "two"), *arguments[1:], "--output", str(tmp_path / "out")]
+    assert cli.run(both) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if "certified answers" in line]
+    assert titles == [
+        f"{tmp_path / name}: certified answers: they lead by more than 2 epsilon, quantile 0.5"
+        for name in ("two", "run")
+    ]
+    assert (tmp_path / "out" / "certificates-two.md").is_file()
     assert cli.run([*arguments, "--quantile", "0"]) == 2
     assert "--quantile 0" in capsys.readouterr().err
     for command in (arguments[:2], ["evaluate", "recipes/quick.yaml"]):

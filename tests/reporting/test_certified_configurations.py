@@ -16,6 +16,7 @@ from cats_jax.reporting.certified_configurations import (
     _questions_needed,
     certificate_sheet,
     certify_run,
+    draw_certificate,
 )
 from cats_jax.runs.folder import RunFolder
 
@@ -183,6 +184,13 @@ def test_the_command(tmp_path, capsys):
         "certificate.pdf",
     }
     assert cli.run(["certify", str(tmp_path / "run"), "--target", "0.9"]) == 1
+
+
+def test_configurations_without_tokens_are_in_the_figure(tmp_path):
+    content = [made_runs.row("best_of_n", 1, question=f"q{i}", tokens=0) for i in range(3)]
+    certificate = certify_run(made(tmp_path, content, count=3), Claim(0.1, None, None), delta=0.05)
+    (axes,) = draw_certificate(certificate).axes
+    assert axes.get_xscale() == "linear"
 
 
 @pytest.mark.parametrize(

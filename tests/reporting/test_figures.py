@@ -17,7 +17,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from run_folders import candidate, finished, row_of
 
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.results import DecisionRow
 from cats_jax.reporting import accuracy_figures, action_figures, reliability_figures
@@ -307,6 +307,20 @@ def test_prms_whose_long_names_begin_alike_have_a_panel_each():
     assert len(reliability.axes) == 4
 
 
+def test_strategies_whose_long_names_begin_alike_are_told_apart():
+    names = ["a" * 50 + end for end in ("x", "y", "z" + 20 * "b", "w" + 20 * "b")]
+    figure = accuracy_figures.plot_against_cost(
+        [group(name, (1, 0), prm=name) for name in names], "t", accuracy_figures.TOKENS
+    )
+    assert figure is not None
+    (legend,) = figure.legends
+    entries = [text.get_text() for text in legend.get_texts()]
+    titles = [axes.get_title() for axes in figure.axes]
+    assert len(set(entries)) == len(set(titles)) == 4
+    assert max(map(len, entries)) <= 44
+    assert entries[0].endswith("ax")
+
+
 def test_long_ranges_of_the_budget_have_room():
     decisions = [
         action_figures.PlacedDecision(step, 8192 - 7 * step * count, count % 2)
@@ -424,6 +438,16 @@ def test_a_run_with_trees_has_all_figures_and_one_without_fewer(tmp_path):
         names = {path.name for path in paths}
         assert names == {"accuracy-tokens.png"} | ({"calibration.png"} if trees else set())
         assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
+
+
+def test_figures_of_damaged_trees_are_left_out_with_a_warning(tmp_path):
+    search = finished("q", [("1", 0.9), ("2", 0.2)], 1)
+    run = write_run(tmp_path / "run", [search])
+    trees = run.folder / "trees.jsonl.gz"
+    trees.write_bytes(bytes(len(trees.read_bytes())))
+    with pytest.warns(RunWarning, match=r"figures of search trees are left out.* is damaged at"):
+        paths = write_figures(groups(run.rows), run.folder, "t", run=run)
+    assert [path.name for path in paths] == ["accuracy-tokens.png"]
 
 
 def test_files_are_the_same_each_time_and_their_text_is_text(tmp_path):

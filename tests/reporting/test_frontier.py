@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import itertools
+import json
+import pathlib
 from dataclasses import dataclass
 
 import pytest
@@ -61,6 +63,15 @@ def test_no_mixture_of_two_points_is_better_than_the_frontiers(pairs, budget):
     assert mixture is not None
     assert mixture.mean("correct") == pytest.approx(max(best))
     assert mixture.mean("tokens") <= budget + 1e-9
+
+
+def test_means_that_differ_by_rounding_are_equal():
+    """In float64 (.1 + .2) / 2 > .3 / 2, and .1 lies above the line from 0 to .3."""
+    cheap = Made("cheap", {"correct": [0.3, 0.0], "tokens": [1, 1]})
+    dear = Made("dear", {"correct": [0.1, 0.2], "tokens": [9, 9]})
+    assert frontier_of([cheap, dear], "tokens") == [cheap]
+    ends = [made(0.0, 1), made(0.3, 4)]
+    assert frontier_of([*ends, made(0.1, 2), made(0.2, 3)], "tokens") == ends
 
 
 @given(points)
@@ -229,6 +240,13 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path, capsys):
         test, "--frontier", validation, "--budgets", "0"
     )
     assert "has 8 of the 8 questions" in error(test, "--frontier", test)
+    # Under other ids, the digests of texts tell.
+    both = [pathlib.Path(run) / "manifest.json" for run in runs(tmp_path / "texts")]
+    for path in both:
+        content = {**json.loads(path.read_text()), "texts": ["a", "b", "c"]}
+        path.write_text(json.dumps(content))
+    again, other = (str(path.parent) for path in both)
+    assert "has 3 of the 8 questions" in error(other, "--frontier", again)
     assert "is no run folder" in error(test, "--frontier", str(tmp_path / "none"))
 
     _, other = runs(tmp_path / "policy", policy="strong")

@@ -113,6 +113,17 @@ def test_numbers_of_seeds_and_questions_have_a_column_where_they_differ():
     assert "questions" in titles(one, other, made_runs.row("cats", question="q1"))[0]
 
 
+def test_seeds_of_one_accuracy_have_no_interval():
+    def over_seeds(*right):
+        rows = [made_runs.row(seed=seed, correct=one) for seed, one in enumerate(right)]
+        (found,) = groups(rows)
+        return found.accuracy_over_seeds()
+
+    assert over_seeds(True, True) is None
+    assert over_seeds(True) is None
+    assert over_seeds(True, False) is not None
+
+
 def test_times_of_workers_are_sums_and_shares_of_their_wall_time():
     worker = WallTimes(loading=1.0, searching=5.0, parts=Counter({"core": 4.0}), recomputed=7)
     times = WallTimes(recording=1.0, total=10.0, workers=2)

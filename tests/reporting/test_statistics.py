@@ -92,6 +92,13 @@ def test_paired_verdicts():
     assert same.p_value == 1.0
 
 
+@pytest.mark.parametrize(("questions", "verdict"), [(1, "ties"), (5, "ties"), (6, "wins")])
+def test_equal_signs_win_only_with_a_small_p_value(questions, verdict):
+    result = statistics.paired([1.0] * questions, [0.0] * questions)
+    assert result.p_value == pytest.approx(min(1.0, 2 * 0.5**questions))
+    assert result.verdict == verdict
+
+
 def test_an_interval_that_ends_at_0_is_a_tie():
     """In float64 the lower end is 1.4e-17."""
     first, second = [3, 3, 4, 4, 4, 5, 4, 5], [4, 4, 3, 1, 3, 4, 3, 3]

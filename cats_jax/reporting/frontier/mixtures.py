@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..groups import Key, PerQuestion, Point
+from ..statistics import DIGITS
 
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 
@@ -47,7 +48,8 @@ def frontier_of(points: Sequence[AnyPoint], cost: str) -> list[AnyPoint]:
 
     The points, at least one, have the same questions; `cost` is a column of the ledger.
     """
-    places = [(point.mean(cost), point.mean("correct")) for point in points]
+    # Means that are equal may differ by rounding.
+    places = [(point.mean(cost), round(point.mean("correct"), DIGITS)) for point in points]
     hull: list[int] = []
     for index in sorted(range(len(points)), key=lambda i: (places[i][0], -places[i][1])):
         if hull and places[index][1] <= places[hull[-1]][1]:
@@ -62,8 +64,8 @@ def _is_below(
     point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]
 ) -> bool:
     """Whether a point is on or below the line between two others."""
-    rise = (right[1] - left[1]) * (point[0] - left[0])
-    return (point[1] - left[1]) * (right[0] - left[0]) <= rise
+    slope = (right[1] - left[1]) / (right[0] - left[0])
+    return round(point[1] - left[1] - slope * (point[0] - left[0]), DIGITS) <= 0
 
 
 def at_budget(hull: Sequence[Point], budget: float, cost: str) -> Mixture | None:
