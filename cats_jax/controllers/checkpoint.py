@@ -86,8 +86,8 @@ def save(
         info: further JSON values to write.
 
     Raises:
-        BadInputError: the folder holds a checkpoint already, or the state has other shapes than
-            the networks of this configuration.
+        BadInputError: the folder holds a checkpoint already, the training diverged, or the state
+            has other shapes than the networks of this configuration.
     """
     path = pathlib.Path(path).absolute()
     if (path / JSON_NAME).exists() and not overwrite:
@@ -95,6 +95,8 @@ def save(
     params = {"actor": state.actor, "critic": state.critic}
     actions = train_config.cats.actions
     _check_shapes(path, params, train_config)
+    if not is_finite(params):
+        raise BadInputError(f"{path}: {DIVERGED}")
     path.mkdir(parents=True, exist_ok=True)
     # The JSON is written last, so that a killed save leaves no checkpoint.
     (path / JSON_NAME).unlink(missing_ok=True)
@@ -112,6 +114,18 @@ def save(
     }
     durable.replace_json(path / JSON_NAME, document, indent=1)
     return path
+
+
+DIVERGED = (
+    "the training diverged, its networks are not finite: lower learner.learning_rate by --set, or "
+    "take another --seed"
+)
+"""Why networks can't be saved, and the way out."""
+
+
+def is_finite(params: Any) -> bool:
+    """Whether all parameters are finite; those of a diverged training are not."""
+    return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(params))
 
 
 def load(path: str | pathlib.Path) -> Checkpoint:
@@ -154,7 +168,7 @@ def load(path: str | pathlib.Path) -> Checkpoint:
             name: with_new_features(tree[name], len(document["feature_names"]))
             for name in ("actor", "critic")
         }
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
+        if not is_finite(params):
             raise ValueError("a value is not finite")
         table = np.asarray(tree["actions"])
     actions = train_config.cats.actions
@@ -224,6 +238,21 @@ def started_from(
     return state.replace(actor=checkpoint.actor, critic=checkpoint.critic)
 
 
+def questions_of(name: str, info: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(id, digest of the text) of a controller's training questions, by its checkpoint's info.
+
+    Raises:
+        BadInputError: the info has ids without digests, as early versions wrote it.
+    """
+    ids, texts = info.get("questions", ()), info.get("texts", ())
+    if len(ids) != len(texts):
+        raise BadInputError(
+            f"controller {name!r} names its {len(ids)} training questions by id, without digests "
+            "of their texts, so that they can't be told from others: take another, or train again"
+        )
+    return list(zip(ids, texts, strict=True))
+
+
 def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[str, Any]:
     """The info of a training, with the questions of the controller that it started from."""
     if start is None:
@@ -231,7 +260,7 @@ def with_questions_of(info: dict[str, Any], start: Checkpoint | None) -> dict[st
     known = {
         text: question
         for each in (info, start.info)
-        for question, text in zip(each.get("questions", ()), each.get("texts", ()), strict=True)
+        for question, text in questions_of("start", each)
     }
     return {
         **info,

@@ -23,7 +23,7 @@ from ..errors import BadInputError, quoted
 from ..storage import durable
 from ..storage.reading import read_json, reading
 from ..storage.rules import INTEGER, NUMBER, TEXT, TRUTH
-from .checkpoint import JSON_NAME
+from .checkpoint import JSON_NAME, is_finite
 
 KIND = "stopper"
 """Value of the JSON file's key "kind"."""
@@ -69,11 +69,15 @@ def save_stopper(path: str | pathlib.Path, stopper: Stopper) -> pathlib.Path:
     """Write a stopper to a new folder.
 
     Raises:
-        BadInputError: the folder holds a checkpoint already.
+        BadInputError: the folder holds a checkpoint already, or the training diverged.
     """
     path = pathlib.Path(path).absolute()
     if (path / JSON_NAME).exists():
         raise BadInputError(f"{path} holds a checkpoint already: choose another path")
+    if not is_finite(stopper.actor):
+        raise BadInputError(
+            f"{path}: the training diverged, its network is not finite: take another --seed"
+        )
     path.mkdir(parents=True, exist_ok=True)
     arrays = {name: np.asarray(leaf, np.float32) for name, leaf in _named(stopper.actor)}
     durable.replace(path / _ACTOR, save(arrays))
@@ -164,7 +168,7 @@ def _read_actor(file: pathlib.Path, hidden: tuple[int, ...]) -> Any:
             arrays = {name: stored.get_tensor(name) for name in wanted}
     except SafetensorError as error:
         raise ValueError(str(error)) from error
-    if not all(np.isfinite(array).all() for array in arrays.values()):
+    if not is_finite(arrays):
         raise ValueError("a value is not finite")
     return {
         layer: {name: jnp.asarray(arrays[f"{layer}.{name}"]) for name in leaves}

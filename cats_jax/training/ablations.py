@@ -26,11 +26,11 @@ from ..errors import BadInputError, known_names, quoted
 from ..reporting.statistics import mean_of_seeds
 from ..storage import durable
 from ..storage.reading import read_json, reading
-from ..storage.schema import checked, from_mapping
+from ..storage.schema import check_seed, checked, from_mapping
 from ..storage.yaml_file import naming
 from ..storage.yaml_reading import load_yaml
+from .comparison import play_controllers
 from .questions import TrainingQuestions, bank_questions
-from .rivals import play_controllers
 from .train import check_calibration, configure, seed_keys, train_seeds
 
 ABLATIONS_FILE = pathlib.Path(__file__).with_name("ablations.yaml")
@@ -129,6 +129,7 @@ def run(
         BadInputError: a table is unknown, there are fewer than two seeds, a row needs a
             calibration, the banks don't fit, or `output` holds rows of other settings.
     """
+    check_seed(seed)
     if num_seeds < 2:
         raise BadInputError(f"num_seeds={num_seeds}: an interval needs at least 2")
     known = {

@@ -44,7 +44,7 @@ import learners
 import search
 from learners.policy import legal_log_probs
 
-from ..controllers.checkpoint import read_info
+from ..controllers.checkpoint import questions_of, read_info
 from ..controllers.strategies import build_strategy, controller_of
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
@@ -71,6 +71,9 @@ KIND = FolderKind("collection of trajectories", format=1, command="cats-jax coll
 
 BLOCK_SIZE = 100
 """Questions per table, and most questions that a killed collection loses."""
+
+_LATER = ("cats", "asked", "formats", "contents", "spent", "fitted_on", "chosen_on")
+"""Entries of the manifest that collections of earlier versions lack; they can be continued."""
 
 LogProbs = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """`(features f32[D, F], legal bool[D, A]) -> f32[D, A]`, a behaviour policy's log-probabilities."""
@@ -141,8 +144,8 @@ def collect_decisions(
         for place, cell in enumerate(evaluation.cells)
         for start in range(0, len(known.questions), block_size)
     ]
-    # Collections of earlier versions have no settings.
-    with locked(folder, manifest, KIND, lambda old: {"cats": manifest["cats"], **old}):
+    later = {name: manifest[name] for name in _LATER if name in manifest}
+    with locked(folder, manifest, KIND, lambda old: {**later, **old}):
         runner = LocalRunner(evaluation.recipe, evaluation.cells, models, grader, WallTimes())
         done = 0
         for number, (cell, start, first) in enumerate(blocks):
@@ -196,11 +199,8 @@ def _learned_by(specs: Sequence[StrategySpec]) -> dict[str, str]:
     A controller that imitates them learns from these questions, too.
     """
     paths = {path for path in map(controller_of, specs) if path is not None}
-    infos = [read_info(path) for path in sorted(paths)]
     return texts_by_id(
-        pair
-        for info in infos
-        for pair in zip(info.get("questions", ()), info.get("texts", ()), strict=True)
+        pair for path in sorted(paths) for pair in questions_of(str(path), read_info(path))
     )
 
 

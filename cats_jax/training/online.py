@@ -34,9 +34,9 @@ from ..models.hub import fetch_models
 from ..models.readable import check_readable
 from ..models.resolve import check_shares, resolve_models
 from ..models.source import ModelSource
-from ..protocols import AnswerGrader
+from ..protocols import AnswerGrader, warn_note
 from ..specs.calibrations import CalibrationValues, calibration_of
-from ..specs.recipe import Recipe, load_recipe, without_memory
+from ..specs.recipe import Recipe, load_recipe, without_free_settings
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
 from .learning_curves import plot_learning_curves
@@ -111,6 +111,8 @@ def train_online(
         if progress.iteration < config.num_iterations:
             searches = _searches(recipe, config, models, grader, calibrations, questions, seed)
             _iterate(config, searches, progress, keys, output, report)
+            for prm in searches.models.prms:
+                warn_note(prm.scorer)
         collapsed = bool(learners.has_collapsed(progress.curves().top_action))
         _plot(progress, output)
         info = {
@@ -143,6 +145,8 @@ def _iterate(
         update_key, draws = draw(keys[index])
         found = searches.search(progress.state.actor, index, draws)
         state, row = learn(progress.state, found.played, jnp.int32(index), update_key)
+        if not checkpoint.is_finite((state.actor, state.critic)):
+            raise BadInputError(f"iteration {index}: {checkpoint.DIVERGED}")
         line = _line(index, row, found, time.perf_counter() - started)
         progress.add(state, line)
         report(_text(line, total, found.reason))
@@ -202,7 +206,7 @@ def _manifest(
 ) -> dict[str, Any]:
     """The manifest of the folder, which a resumed training must repeat."""
     settings = {
-        **without_memory(
+        **without_free_settings(
             {
                 "policy": dataclasses.asdict(recipe.policy),
                 "prms": [dataclasses.asdict(spec) for spec in recipe.prms],

@@ -17,7 +17,7 @@ from search import bank as search_bank
 from search import simulation
 
 from ..bank.build import world_version
-from ..bank.layout import LoadedBank, check_disjoint, load_bank
+from ..bank.layout import LoadedBank, check_disjoint, check_same_prms, load_bank
 from ..bank.store import read_manifest
 from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
@@ -104,7 +104,7 @@ def bank_questions(
     Raises:
         BadInputError: a bank is missing, from another version of the embedded world or without a
             setting of `sampling`, `calibration` lacks one of the PRMs, or the two banks share
-            questions or differ in `max_depth`.
+            questions, or differ in PRMs or `max_depth`.
     """
     calibrations = load_calibrations(calibration) if calibration is not None else ()
     training = _load(folder, prms, calibrations)
@@ -122,6 +122,7 @@ def bank_questions(
         taught, asked = _part(training, ~kept), _part(training, kept)
     else:
         other = _load(validation, training.prms, calibrations)
+        check_same_prms(training, other, "--bank and --validation")
         check_disjoint(training.texts, other.texts, "questions of --bank and --validation")
         depths = tuple(int(each.arrays.max_depth) for each in (training, other))
         if depths[0] != depths[1]:

@@ -36,7 +36,7 @@ _NUM_RECORDED = (2048, 1024)
 _CONFIDENCES = (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99)
 _STOPS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 
-_WITHOUT_MEANING = ("start", "actions", "trajectories", "online")
+_WITHOUT_MEANING = ("start", "actions", "calibration", "trajectories", "online")
 
 
 def run_stopping(
@@ -124,14 +124,12 @@ def _configured(options: TrainingOptions) -> learners.StoppingConfig:
 
 def _questions(options: TrainingOptions) -> TrainingQuestions:
     if options.bank is None:
-        for name in ("validation", "calibration"):
-            if getattr(options, name) is not None:
-                raise BadInputError(f"--{name} needs --bank")
+        if options.validation is not None:
+            raise BadInputError("--validation needs --bank")
         return simulator_questions(options.prms)
     return bank_questions(
         options.bank,
         validation=options.validation,
-        calibration=options.calibration,
         prms=options.prms,
         sampling=(search.Sampling(),),
     )

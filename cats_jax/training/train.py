@@ -30,13 +30,14 @@ from ..controllers import checkpoint
 from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
 from ..storage import durable
+from ..storage.schema import check_seed
 from . import stopping
 from .collect import texts_by_id
+from .comparison import PolicyResults, RivalComparison, compare
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
-from .rivals import PolicyResults, RivalComparison, compare
-from .trajectories import load_rows, models_of
+from .trajectories import at_recorded_prices, load_rows, models_of
 
 _PARTS = 10
 """Most lines of progress for each seed."""
@@ -82,6 +83,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
             simulator, a bank does not fit, a held-out question was learned from before, or the
             output folder is in use.
     """
+    check_seed(options.seed)
     if options.config in stopping.CONFIGS:
         return stopping.run_stopping(options, report=report)
     output, seed = options.output, options.seed
@@ -99,8 +101,10 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     config = dataclasses.replace(config, max_depth=questions.max_depth)
     keys = seed_keys(seed, num_seeds)
     rows, info = _learned_from(config, questions, options)
+    if options.trajectories is not None:
+        config = at_recorded_prices(options.trajectories, config, options.prms)
     if start is not None:
-        taught = zip(start.info.get("questions", ()), start.info.get("texts", ()), strict=True)
+        taught = checkpoint.questions_of(options.start or "", start.info)
         what = "the controller to start from"
         _check_held_out(what, texts_by_id(taught), questions, apart=options.validation is not None)
     info = checkpoint.with_questions_of(info, start)
@@ -122,13 +126,18 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         comparison = compare(config, questions, states.actor, keys[0], rivals=options.rivals)
         collapses["greedy"] = comparison.controllers.top_action > learners.COLLAPSE_SHARE
         paths = _saved(output, config, states, comparison, collapses, info | {"seed": seed}, report)
+        written = {path.name for path in paths}
         summary = {
             "config": named,
             "seed": seed,
             "prms": list(questions.prms),
             "num_candidates": list(comparison.num_candidates),
             "prices": list(config.prices),
-            "controllers": [_one(comparison.controllers, index) for index in range(num_seeds)],
+            # A network that is not finite has no figures either.
+            "controllers": [
+                _one(comparison.controllers, index) if f"seed-{index}" in written else None
+                for index in range(num_seeds)
+            ],
             "collapsed": np.any([*collapses.values()], axis=0).tolist(),
             "rivals": comparison.best_rivals(),
         }
@@ -151,6 +160,9 @@ def _saved(
     for index in np.argsort(-controllers.value.mean(axis=1)).tolist():
         collapse = {when: bool(collapsed[index]) for when, collapsed in collapses.items()}
         path, state = output / f"seed-{index}", jax.tree.map(operator.itemgetter(index), states)
+        if not checkpoint.is_finite((state.actor, state.critic)):
+            report(f"{path.name}: not written: {checkpoint.DIVERGED}")
+            continue
         document = {
             **info,
             "index": index,
@@ -162,6 +174,8 @@ def _saved(
         }
         paths.append(checkpoint.save(path, state, config, info=document))
         report(_line(path.name, config, controllers, index, collapse))
+    if not paths:
+        raise BadInputError(f"{str(output)!r}: {checkpoint.DIVERGED}")
     for line in comparison.lines():
         report(line)
     return paths
@@ -230,8 +244,8 @@ def _start(options: TrainingOptions) -> checkpoint.Checkpoint | None:
         return None
     if options.trajectories is not None:
         raise BadInputError(
-            "--trajectories with --start: a controller that goes on learns from its own searches; "
-            "choose one of the two"
+            "--trajectories with --start: a controller that is trained further learns from its own "
+            "searches; choose one of the two"
         )
     return checkpoint.load(controller_folder(options.start))
 

@@ -76,6 +76,24 @@ def load_rows(
     return rows, texts_by_id([*asked.items(), *manifest.get("behaviours_learned", {}).items()])
 
 
+def at_recorded_prices(
+    folder: pathlib.Path, config: learners.TrainConfig, prms: Sequence[str] | None = None
+) -> learners.TrainConfig:
+    """The configuration with the prices of the trajectories, in place of those it would draw.
+
+    The reward "paper" has no price. The default price is at most the largest recorded one.
+    """
+    if config.reward == "paper":
+        return config
+    decisions = load_decisions(folder)
+    if prms is not None:
+        decisions = _with_prms(folder, decisions, prms)
+    # They are stored in float32.
+    prices = tuple(float(f"{price:.6g}") for price in np.unique(decisions.columns["price"]))
+    default = min(config.default_price, prices[-1]) if prices[-1] else config.default_price
+    return dataclasses.replace(config, prices=prices, default_price=default)
+
+
 def _check_settings(
     folder: pathlib.Path,
     decisions: StoredDecisions,

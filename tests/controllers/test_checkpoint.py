@@ -379,11 +379,25 @@ def test_refuses_an_exchanged_action_table(saved):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_refuses_the_networks_of_a_training_that_diverged(tmp_path, state, value):
+def test_refuses_the_networks_of_a_training_that_diverged(tmp_path, state, value, monkeypatch):
     actor = jax.tree.map(lambda leaf: jnp.full_like(leaf, value), state.actor)
-    path = checkpoint.save(tmp_path / "controller", state.replace(actor=actor), CONFIG)
+    diverged = state.replace(actor=actor)
+    with pytest.raises(BadInputError, match=r"diverged.*lower learner\.learning_rate"):
+        checkpoint.save(tmp_path / "controller", diverged, CONFIG)
+    assert not (tmp_path / "controller").exists()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(checkpoint, "is_finite", lambda params: True)
+        path = checkpoint.save(tmp_path / "controller", diverged, CONFIG)
     with pytest.raises(BadInputError, match="a value is not finite"):
         checkpoint.load(path)
+
+
+@pytest.mark.parametrize("info", [{"questions": ["1"]}, {"questions": ["1", "2"], "texts": ["a"]}])
+def test_questions_without_their_texts_are_not_learned_from(info):
+    assert checkpoint.questions_of("x", {"questions": ["1"], "texts": ["a"]}) == [("1", "a")]
+    assert checkpoint.questions_of("x", {}) == []
+    with pytest.raises(BadInputError, match=r"controller 'x' names its . training questions by id"):
+        checkpoint.questions_of("x", info)
 
 
 @pytest.mark.parametrize("which", ["actor_hidden", "critic_hidden"])

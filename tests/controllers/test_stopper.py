@@ -43,6 +43,9 @@ def test_what_is_written_is_read_back(folder, stopper):
     assert checkpoint.read_info(folder) == INFO
     with pytest.raises(BadInputError, match="holds a checkpoint already"):
         save_stopper(folder, stopper)
+    diverged = jax.tree.map(lambda leaf: leaf * np.nan, stopper.actor)
+    with pytest.raises(BadInputError, match="the training diverged"):
+        save_stopper(folder.with_name("other"), stopper._replace(actor=diverged))
 
 
 def test_a_recipe_names_its_folder(folder):

@@ -363,9 +363,11 @@ def test_decisions_are_learned_with_the_settings_of_their_searches(tmp_path):
     assert np.asarray(rows.features_tm1)[:, hidden].any()
     assert seen[:, ~hidden].any()
     assert not seen[:, hidden].any()
-    # A collection of an earlier version has no settings, and gets them when it is continued.
+    # A collection of an earlier version lacks entries, and gets them when it is continued.
     manifest = json.loads((folder / "manifest.json").read_text())
-    earlier = {name: value for name, value in manifest.items() if name != "cats"}
+    earlier = {
+        name: value for name, value in manifest.items() if name not in ("cats", "asked", "formats")
+    }
     (folder / "manifest.json").write_text(json.dumps(earlier))
     load_rows(folder, config)
     collected(tmp_path, **changes)

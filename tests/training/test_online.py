@@ -491,6 +491,14 @@ def test_a_training_in_which_everything_fails_stops(tmp_path):
     assert not (tmp_path / "out" / "seed-0").exists()
 
 
+def test_a_training_that_diverged_stops_with_its_last_finite_networks(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "is_finite", lambda params: False)
+    with pytest.raises(BadInputError, match=r"iteration 0: the training diverged.*--set"):
+        _train(tmp_path)
+    assert not (tmp_path / "out" / "state.npz").exists()
+    assert not (tmp_path / "out" / "seed-0").exists()
+
+
 def test_every_search_has_one_prm_which_the_policy_sees():
     one, two = Prm("one"), Prm("two")
     config = dataclasses.replace(CATS, num_candidates=(4,), num_episodes=20)

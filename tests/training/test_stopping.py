@@ -111,7 +111,10 @@ def test_a_small_training(tmp_path, monkeypatch):
     [
         ({"start": "cats"}, "--start has no meaning for a stopper"),
         ({"settings": ("reward=paper",)}, "--set has no meaning for a stopper"),
-        ({"calibration": "weak"}, "--calibration needs --bank"),
+        ({"calibration": "weak"}, "--calibration has no meaning for a stopper"),
+        ({"validation": "bank"}, "--validation needs --bank"),
+        ({"seed": -1}, "seed=-1: must be an integer from 0 to 2147483647"),
+        ({"seed": 1 << 31}, "seed=2147483648: must be an integer from 0 to"),
         ({"num_candidates": (1,)}, "num_candidates must be values of 2 to 256"),
         ({"num_seeds": 0}, "num_seeds=0: must be at least 1"),
     ],

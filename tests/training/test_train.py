@@ -14,7 +14,7 @@ from cats_jax.bank.layout import LoadedBank
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import BadInputError
 from cats_jax.storage import durable
-from cats_jax.training import questions, rivals, stopping, train
+from cats_jax.training import comparison, questions, stopping, train
 from cats_jax.training.ablations import load_ablations
 from cats_jax.training.options import TrainingOptions
 from cats_jax.training.questions import TrainingQuestions, bank_questions, simulator_questions
@@ -280,7 +280,7 @@ def test_a_greedy_controller_of_one_action_is_found_out():
     kernel[search.cats.FEATURE_NAMES.index("price"), 0] = 1.0
     two = {"layer_0": {"kernel": kernel, "bias": np.array([0.0, 0.5], np.float32)}}
     both = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), one, two)
-    found = rivals.compare(config, held_out, both, jax.random.key(0), rivals=False)
+    found = comparison.compare(config, held_out, both, jax.random.key(0), rivals=False)
     figures = found.controllers
     assert figures.top_action[0] == 1.0
     assert figures.entropy[0] == pytest.approx(0.0, abs=1e-9)

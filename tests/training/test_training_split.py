@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from scripted import ScriptedModels
+from scripted import ScriptedModels, question_set
 from untrained import untrained
 
 import learners
@@ -25,9 +25,9 @@ from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec, parse_recip
 from cats_jax.training import train
 from cats_jax.training.ablations import load_ablations
 from cats_jax.training.collect import collect_decisions
+from cats_jax.training.comparison import PolicyResults, RivalComparison
 from cats_jax.training.options import TrainingOptions
 from cats_jax.training.questions import bank_questions
-from cats_jax.training.rivals import PolicyResults, RivalComparison
 
 QUESTIONS = 6
 
@@ -170,6 +170,14 @@ def test_a_controller_from_trajectories_is_not_asked_what_it_was_taught(files, c
     assert len(info["texts"]) == len(info["questions"]) == QUESTIONS
     assert checkpoint.load(paths[0]).config.actions == search.cats.ACTION_TABLES[actions]
     _check_refusals(files, paths[0])
+
+
+def test_a_controller_that_knows_no_texts_has_a_note(monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoint, "read_info", lambda path: {"questions": ["1"]})
+    (note,) = evaluate._check_unseen("old", tmp_path, question_set(1))
+    assert "'old' names its training questions by id only" in note
+    monkeypatch.setattr(checkpoint, "read_info", lambda path: {})
+    assert evaluate._check_unseen("old", tmp_path, question_set(1)) == ()
 
 
 def test_trajectories_and_the_questions_to_compare_on_are_different(files):

@@ -111,6 +111,16 @@ def test_questions_that_a_behaviour_policy_learned_from_count_as_learned(monkeyp
     assert sorted(questions.values()) == ["of a", "of another a", "of b"]
 
 
+def test_the_checkpoint_states_the_recorded_prices(monkeypatch, tmp_path):
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+    found = trajectories.at_recorded_prices(tmp_path, OFFLINE)
+    assert (found.prices, found.default_price) == ((0.2, 0.6), OFFLINE.default_price)
+    given = dataclasses.replace(OFFLINE, default_price=0.5)
+    found = trajectories.at_recorded_prices(tmp_path, given, ["good"])
+    assert (found.prices, found.default_price) == ((0.2,), 0.2)
+    assert trajectories.at_recorded_prices(tmp_path, PAPER) is PAPER
+
+
 def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
     monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
     whole, _ = trajectories.load_rows(tmp_path, OFFLINE)
