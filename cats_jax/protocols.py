@@ -9,11 +9,12 @@ implementation can see one.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from .errors import ScorerContractError
+from .errors import RunWarning, ScorerContractError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -311,6 +312,12 @@ def facts_of(model: StepGenerator | StepScorer | None) -> ModelFacts:
     """The facts that a model states now, with the defaults of the others."""
     defaults = ModelFacts._field_defaults
     return ModelFacts(*(getattr(model, name, default) for name, default in defaults.items()))
+
+
+def warn_note(model: StepScorer | None) -> None:
+    """Show the note of a PRM as a RunWarning, at the end of the work with it."""
+    if (note := facts_of(model).note) is not None:
+        warnings.warn(note, RunWarning, stacklevel=2)
 
 
 @runtime_checkable

@@ -424,7 +424,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sum((model.least for model in plain))", "max((model.least for model in plain), default=0)",
         "tests/models/test_footprint.py -k add_up"),
     Mutant("a tied language-model head counts twice", "cats_jax/models/footprint.py:model_shape",
-        "head is not None or config.get('tie_word_embeddings')", "head is not None",
+        "head is not None or ties_embeddings(whole)", "head is not None",
         "tests/models/test_footprint.py -k published_models"),
     Mutant("a grid keeps the models as the recipe was read",
         "cats_jax/evaluation/cells.py:resolved_cells",

@@ -33,7 +33,7 @@ from ..models.source import (
     is_world_policy,
     thought_tokens,
 )
-from ..protocols import AnswerGrader, Question, StepScorer
+from ..protocols import AnswerGrader, Question, StepScorer, warn_note
 from ..specs.recipe import PolicySpec, PrmSpec, QuestionSpec
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import locked
@@ -233,6 +233,8 @@ class _Collection:
             )
             write_block(self.folder, number, trees)
             self._report()
+        for prm in loaded.values():
+            warn_note(prm)
 
     def _score(self, column: int, spec: PrmSpec) -> None:
         """Add the missing blocks of one PRM's column of scores to trees that are grown."""
@@ -249,6 +251,7 @@ class _Collection:
             )
             write_column(self.folder, column, number, scored)
             self._report()
+        warn_note(prm)
 
     def _load(self, spec: PrmSpec) -> StepScorer:
         prm = self.models.prm(spec)

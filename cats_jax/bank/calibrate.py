@@ -34,7 +34,8 @@ from ..datasets.digests import text_digest
 from ..errors import BadInputError
 from ..specs.calibrations import IDENTITY, NAMES, CalibrationValues
 from ..storage.durable import replace_json
-from .layout import LoadedBank, check_disjoint
+from ..storage.schema import check_seed
+from .layout import LoadedBank, check_disjoint, check_same_prms
 from .siblings import Candidates, Pairs, discordant_pairs, sample_candidates
 
 _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apart perfectly
@@ -70,9 +71,10 @@ def calibrate_bank(
         JSON values of a calibration file, as `calibrations.load_calibrations` reads it.
 
     Raises:
-        BadInputError: the bank has no right step or no wrong one, or the held-out bank has other
-            PRMs or shares questions.
+        BadInputError: the seed is out of range, the bank has no right step or no wrong one, or the
+            held-out bank has other PRMs or shares questions.
     """
+    check_seed(seed)
     fitted_on = sample_candidates(bank, seed)
     if not 0 < fitted_on.right.sum() < fitted_on.right.size:
         raise BadInputError(
@@ -86,6 +88,7 @@ def calibrate_bank(
                 f"the held-out bank has the PRMs {', '.join(held_out.prms)}, not "
                 f"{', '.join(bank.prms)}: collect it with the same ones"
             )
+        check_same_prms(bank, held_out, "the bank and the held-out bank")
         check_disjoint(bank.texts, held_out.texts, "questions of the bank and of the held-out bank")
         judged_on = sample_candidates(held_out, seed)
     if likelihood:

@@ -160,6 +160,17 @@ def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> No
         )
 
 
+def check_same_prms(first: LoadedBank, second: LoadedBank, what: str) -> None:
+    """Raise BadInputError if a label means two PRMs in two banks, which `what` names."""
+    for label in first.prms:
+        models = [bank.manifest["models"].get(f"prm {label}") for bank in (first, second)]
+        if models[0] != models[1]:
+            raise BadInputError(
+                f"{what} were collected with different PRMs {label!r}: their fingerprints differ; "
+                "collect both with the same"
+            )
+
+
 def _check_nodes(questions: Mapping[str, Any], nodes: Mapping[str, np.ndarray]) -> None:
     """Raise ValueError unless the nodes are trees with draws that can be listed."""
     sizes = np.array(questions["num_nodes"])

@@ -21,9 +21,9 @@ from ..specs.recipe import (
     PrmSpec,
     Questions,
     QuestionSpec,
-    without_memory,
+    without_free_settings,
 )
-from ..storage.schema import Count, Several, checked, from_mapping, nested
+from ..storage.schema import Count, Seed, Several, checked, from_mapping, nested
 from ..storage.yaml_file import naming
 from ..storage.yaml_reading import load_yaml
 from .trees import Allocation, SettingDraws
@@ -48,7 +48,7 @@ class BankRecipe:
 
     def as_config(self) -> dict[str, Any]:
         """All settings that can change a tree, as JSON values for the manifest."""
-        return without_memory(dataclasses.asdict(self))
+        return without_free_settings(dataclasses.asdict(self))
 
 
 def load_bank_recipe(path: str | pathlib.Path) -> BankRecipe:
@@ -110,7 +110,7 @@ class _File:
     revisit_arrivals: Count = 4
     root_draws_per_prm: _Least = 0
     max_depth: Count = 10
-    seed: _Least = 0
+    seed: Annotated[Seed, pydantic.Field(ge=0)] = 0
 
 
 def _recipe(file: _File) -> BankRecipe:

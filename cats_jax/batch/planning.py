@@ -6,6 +6,7 @@ import pathlib
 from dataclasses import dataclass
 
 from ..errors import BadInputError
+from ..evaluation.cluster import check_cluster
 from ..evaluation.evaluate import Evaluation, prepare
 from ..evaluation.replay import replayed
 from ..evaluation.runners import CellRunner, LocalRunner
@@ -76,10 +77,12 @@ def plan_run(
     # A start that failed leaves an empty file.
     if not resume and results.exists() and results.stat().st_size > 0:
         raise BadInputError(f"{str(folder)!r} has results already: choose another --output")
+    if searching.ray is not None:
+        if bank is not None:
+            raise BadInputError("--bank asks no model: give it without --ray")
+        check_cluster(searching.ray)  # before models are downloaded and their weights are hashed
     if bank is None:
         fetch_models((recipe.policy, *recipe.prms))
-    elif searching.ray is not None:
-        raise BadInputError("--bank asks no model: give it without --ray")
     evaluation = prepare(recipe, models)
     if claim is not None:
         evaluation = ended_by(claim, evaluation, folder)

@@ -32,8 +32,10 @@ def calibrate(
     from ..bank.layout import load_bank
     from ..reporting.printing import show_table
     from ..specs.calibrations import NAMES
+    from ..storage.durable import check_output
     from .terminal import make_console
 
+    check_output("--output", output)
     loaded = load_bank(bank)
     other = None if held_out is None else load_bank(held_out)
     content = calibrate_bank(loaded, other, likelihood=likelihood, seed=seed)

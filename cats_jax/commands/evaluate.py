@@ -114,7 +114,7 @@ def evaluate(
     )
     if reference is not None:
         asked = (item.id for item in plan.evaluation.questions.questions)
-        check_held_out(asked, plan.folder, reference)
+        check_held_out(asked, plan.evaluation.manifest, plan.folder, reference)
     for note in plan.evaluation.notes:
         say(console, f"warning: {note}")
     for line in plan.evaluation.guarantees:

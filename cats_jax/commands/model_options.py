@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..specs.recipe import PrmSpec
 
 _BATCH_TOKENS = 1 << 15
-"""Default on the back end hf; whole solutions are computed at once, unlike a search's steps."""
+"""Default on the backend hf; whole solutions are computed at once, unlike a search's steps."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class ModelOptions:
         backend: hf (transformers), vllm (an engine started here), auto (vllm where it is installed
             and a GPU is there, else hf), or the address of a server of vLLM or SGLang that has the
             model.
-        device: cpu, cuda, cuda:N or auto; default: cpu on the back end hf, auto on others.
+        device: cpu, cuda, cuda:N or auto; default: cpu on the backend hf, auto on others.
         dtype: float32 or bfloat16; a server has its own.
-        batch_tokens: most tokens of the rows that the back end hf computes together, in memory.
+        batch_tokens: largest number of tokens that the backend hf computes together, in memory.
             Default: 65536, and 32768 for score and quality.
-        kv_cache_gib: size of the cache of keys and values in GiB; for the back end hf. Default: a
+        kv_cache_gib: size of the cache of keys and values in GiB; for the backend hf. Default: a
             quarter of the memory that is free after loading.
         num_threads: threads on a CPU, without a server. Default: one for a model of less than 2**25
             parameters, otherwise all CPUs.
         max_model_len: largest number of tokens of a sequence; on an engine. Default: the model's;
             for solve what the question needs.
-        gpu_memory_utilization: share of a GPU's memory for the engine of the back end vllm.
+        gpu_memory_utilization: share of a GPU's memory for the engine of the backend vllm.
         served_name: which of a server's models is meant; default: its only one.
         api_key_env: name of the environment variable that holds a server's API key.
         price: prices of a million tokens that a chat endpoint reads, and of a million that it
@@ -86,7 +86,7 @@ class PrmOptions(ModelOptions):
             infers it from the model's configuration, head and tokenizer.
         adapter: folder of a LoRA adapter in PEFT's layout, merged into the weights of every PRM.
         head: .safetensors file of a linear head (weight, bias) on the last hidden state of a plain
-            language model, whose sigmoid is the score; for the back end hf.
+            language model, whose sigmoid is the score; for the backend hf.
     """
 
     prm_format: str = "auto"

@@ -204,7 +204,7 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
         format_to_read,
         silence_transformers,
     )
-    from ..protocols import facts_of
+    from ..protocols import warn_note
     from ..scoring.score_labelled import add_scores
     from .progress import ProgressBar
     from .terminal import make_console
@@ -225,7 +225,6 @@ def _score(labelled: LabelledData, specs: Sequence[PrmSpec]) -> tuple[LabelledDa
                 labelled, scorer, spec.label, held_tokens=spec.batch_tokens, on_paths=bar.show
             )
         errors += new
-        if (note := facts_of(scorer).note) is not None:
-            make_console().print(f"warning: {note}", markup=False, soft_wrap=True)
+        warn_note(scorer)
         del scorer  # before the next one is loaded
     return labelled, errors

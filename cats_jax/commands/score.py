@@ -33,7 +33,7 @@ def score(
     from ..models.footprint import Work
     from ..models.hub import fetch_models
     from ..models.source import ModelFolders, check_models, format_to_read, silence_transformers
-    from ..protocols import facts_of
+    from ..protocols import warn_note
     from ..scoring.score_rows import count_rows, score_file
     from ..storage.durable import check_output
     from .progress import ProgressBar
@@ -54,6 +54,5 @@ def score(
         f"{tally.rows} rows, {tally.errors} without scores, {tally.tokens} tokens computed, "
         f"format {prm_format.name}: {output}"
     )
-    if (note := facts_of(scorer).note) is not None:
-        print(f"warning: {note}")
+    warn_note(scorer)
     return int(tally.errors == tally.rows)

@@ -41,12 +41,12 @@ def serve(
         model_name: name of the served model; default: the last part of the policy's path.
         token_file: file with the bearer token that clients give as their API key.
         in_flight: number of searches at once; default: the recipe's.
-        max_waiting: most searches that wait for a place; more are refused (429).
-        max_prompt_characters: most characters of a message.
-        ignore_sampling: parameters of a request that are ignored in place of refused, such as
+        max_waiting: largest number of searches that wait for a place; others are refused (429).
+        max_prompt_characters: largest number of characters of a message.
+        ignore_sampling: parameters of a request that are ignored rather than refused, such as
             temperature, top_p, max_tokens, max_completion_tokens and stop; a reply names those
             that it ignores.
-        grace: most seconds that searches continue after a signal.
+        grace: longest time in seconds that searches continue after a signal.
         functions: run the code of functions that the recipe names as module:function.
     """
     token = _token(token_file)

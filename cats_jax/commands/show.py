@@ -14,6 +14,7 @@ from ..errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..live.results import SearchResult
     from ..reporting.selection import Selection
     from ..runs.folder import Row, RunFolder
 
@@ -53,8 +54,8 @@ def show(
         wrong: only questions that some chosen strategy, N and PRM got wrong.
         differ: two strategies: only these, and only questions on which one is right and the other
             wrong with the same N and PRM.
-        limit: most questions (default 20), or with --question most trees (default 4).
-        show_dropped: most dropped steps drawn per node.
+        limit: number of questions (default 20), or of trees with --question (default 4).
+        show_dropped: largest number of dropped steps drawn per node.
     """
     from ..reporting.selection import (
         Selection,
@@ -112,11 +113,13 @@ def _show_questions(console: Console, run: RunFolder, rows: Sequence[Row], limit
 
     questions = list(dict.fromkeys(row.question for row in rows))
     shown = questions[:limit]
-    texts = {question: text for question in shown if (text := _text(run, question)) is not None}
+    damaged: list[str] = []
+    texts = {question: _text(run, question, damaged) for question in shown}
     name = one_line(str(run.manifest["config"]["name"]), 60)
     everything = len({row.question for row in run.rows})
     title = f"{name}: {len(questions)} of {everything} questions"
-    found = question_table(_of_questions(rows, shown), texts, console.width, title)
+    known = {question: text for question, text in texts.items() if text is not None}
+    found = question_table(_of_questions(rows, shown), known, console.width, title)
     console.print(found.table)
     notes = [MARKS, *run.notes]
     if found.shown < found.configurations:
@@ -131,6 +134,7 @@ def _show_questions(console: Console, run: RunFolder, rows: Sequence[Row], limit
         )
     warning = without_boundaries(run)
     notes += [] if warning is None else [warning]
+    notes += [f"left out: {line}" for line in damaged]
     for note in notes:
         say(console, one_line(note, 1000))
 
@@ -164,12 +168,22 @@ def _command_of_trees(
     return one_line(shlex.join(words), _MAX_COMMAND)
 
 
-def _text(run: RunFolder, question: str) -> str | None:
-    """Text of a question, from its smallest tree; None without trees, which store the texts."""
+def _text(run: RunFolder, question: str, damaged: list[str]) -> str | None:
+    """Text of a question, from its smallest tree; None without a whole tree, which has the text."""
     rows = [row for row in run.rows if row.question == question and row.tree is not None]
-    if not rows:
+    for row in sorted(rows, key=lambda row: row.tree[1] if row.tree else 0):
+        if (tree := _tree(run, row, damaged)) is not None:
+            return tree.question.text
+    return None
+
+
+def _tree(run: RunFolder, row: Row, damaged: list[str]) -> SearchResult | None:
+    """The tree of a row; None without one, or if it is damaged, which adds a line to `damaged`."""
+    try:
+        return None if row.tree is None else run.tree(row)
+    except BadInputError as error:
+        damaged.append(str(error))
         return None
-    return run.tree(min(rows, key=lambda row: row.tree[1] if row.tree else 0)).question.text
 
 
 def _show_question(
@@ -191,13 +205,14 @@ def _show_question(
             f"--question {question}: no row of it fits the other filters: leave some of them out"
         )
     grader = make_grader(recorded_grader(run.manifest["config"]))
-    trees = {row.key: run.tree(row) for row in rows if row.tree is not None}
+    damaged: list[str] = []
+    trees = {row.key: tree for row in rows if (tree := _tree(run, row, damaged)) is not None}
     fates = {
         row.key: follow_right_path(run, row, trees[row.key], grader)
         for row in rows
         if row.key in trees
     }
-    console.print(question_header(rows[0], _text(run, question)))
+    console.print(question_header(rows[0], _text(run, question, [])))
     show_table(console, outcome_table(rows, fates))
     drawn = [row for row in rows if row.key in fates][:limit]
     views = [search_view(row, trees[row.key], fates[row.key], show_dropped) for row in drawn]
@@ -212,9 +227,11 @@ def _show_question(
             f"{len(fates) - len(drawn)} more trees: choose by --strategies, --num-candidates and "
             f"--prms, or draw all by --limit {len(fates)}.",
         )
-    if len(fates) < len(rows):
+    for line in damaged:
+        say(console, f"left out: {line}")
+    if lacking := sum(row.tree is None for row in rows):
         say(
             console,
-            f"{len(rows) - len(fates)} rows have no tree: set `trees: true` in the recipe; by "
+            f"{lacking} rows have no tree: set `trees: true` in the recipe; by "
             "default trees are written for N up to 64.",
         )

@@ -78,7 +78,7 @@ def solve(
         policy_format: prompt format of the policy: a name, a .yaml file, or auto (default).
         policy_adapter: folder of a LoRA adapter in PEFT's layout, merged into the policy's weights.
         chat: the policy is the model --served-name of the chat endpoint --backend, and the PRM is
-            on the back end hf, or at --prm-backend.
+            on the backend hf, or at --prm-backend.
         prm: model folder, id of the Hugging Face hub, PRM of the embedded world, label of a PRM in
             the recipe, or chat-judge, which means the model --prm-served-name at --prm-backend;
             default: exact.
@@ -86,7 +86,7 @@ def solve(
             (default).
         prm_adapter: folder of a LoRA adapter, merged into the PRM's weights.
         prm_head: .safetensors file of a linear head on the last hidden state of a plain language
-            model, whose sigmoid is the score; for the back end hf.
+            model, whose sigmoid is the score; for the backend hf.
         loading: how policy and PRM are loaded.
         checkpoint: folder of the controller, for --strategy cats or learned_stopping; default: the
             shipped controller of cats.
@@ -95,11 +95,11 @@ def solve(
             world's.
         beam_width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
-        max_depth: most reasoning steps of a path; default: 10.
+        max_depth: largest number of reasoning steps of a path; default: 10.
         max_step_tokens: a longer step is cut and dropped; default: 256.
-        budget: most candidates of the search.
+        budget: largest number of candidates of the search.
         seed: random seed of the search; default: 0.
-        show_dropped: most dropped steps drawn per node.
+        show_dropped: largest number of dropped steps drawn per node.
         epsilon: largest deviation of a path's score from the truth (`cats-jax report --held-out`
             estimates one): also say whether the answer is certified.
         functions: run the code of functions that are named as module:function.
@@ -208,7 +208,7 @@ def _answer(
     """Load the models, search, and print the tree and the answer; 1 if the search failed."""
     from ..evaluation.runners import check_steps, searcher_of
     from ..live.abstention import decided
-    from ..protocols import facts_of
+    from ..protocols import warn_note
     from ..reporting.certificates import describe_certificate
     from ..reporting.draw import LEGEND, describe_result, draw_search
     from .terminal import say
@@ -236,8 +236,7 @@ def _answer(
         f"loading models {loaded - started:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
-    if (note := facts_of(scorer).note) is not None:
-        say(status, f"warning: {note}")
+    warn_note(scorer)
     for line in plan.guarantees:
         say(console, line)
     if epsilon is not None:

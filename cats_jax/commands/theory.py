@@ -30,8 +30,10 @@ def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
 
     from ..errors import BadInputError
     from ..reporting.printing import show_table
+    from ..storage.schema import check_seed
     from .terminal import make_console
 
+    check_seed(seed)
     chosen = {
         name: check
         for name, check in CHECKS.items()

@@ -38,6 +38,8 @@ LOCAL = "local"
 
 _HOST_AND_PORT = re.compile(r"(?:ray://)?\[?([^\[\]/]+)\]?:(\d{1,5})")
 
+_START_ONE = "start one with `ray start --head`, or use --ray local"
+
 _ENVIRONMENT = ("JAX_PLATFORMS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE")
 
 _FORESEEN = (BadInputError, RunStoppedError, ModelContractError)
@@ -73,8 +75,7 @@ class RayRunner:
         Raises:
             BadInputError: Ray is not installed, does not answer, or has no room.
         """
-        if importlib.util.find_spec("ray") is None:
-            raise BadInputError("--ray: Ray is not installed: pip install 'cats-jax[ray]'")
+        check_cluster(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
@@ -211,6 +212,22 @@ class RayRunner:
             ) from error
 
 
+def check_cluster(address: str) -> None:
+    """Check, without importing anything, that Ray is installed and that its address is in use.
+
+    Raises:
+        BadInputError: Ray is not installed, or nothing listens at a HOST:PORT.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise BadInputError("--ray: Ray is not installed: pip install 'cats-jax[ray]'")
+    if (place := _HOST_AND_PORT.fullmatch(address)) is not None:
+        try:
+            # Ray itself would retry for minutes.
+            socket.create_connection((place[1], int(place[2])), timeout=10).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise _no_cluster(address, "no cluster answers there", error, _START_ONE) from error
+
+
 def needs(recipe: Recipe) -> tuple[int, float]:
     """(CPUs, GPUs) that one worker reserves; it holds the policy and one PRM at a time.
 
@@ -315,24 +332,25 @@ def _connect(ray: Any, address: str) -> None:
         options |= {"address": LOCAL, "include_dashboard": False}
     else:
         options |= {"address": address}
-    fault = "no cluster answers there"
-    way_out = "start one with `ray start --head`, or use --ray local"
+    fault, way_out = "no cluster answers there", _START_ONE
     if address == LOCAL:
         fault = "no cluster starts here"
         way_out = "this machine may be too busy: try again, or leave out --ray"
+    elif _HOST_AND_PORT.fullmatch(address) is not None:
+        way_out = (
+            "if it asks for a token, set RAY_AUTH_MODE=token here, and RAY_AUTH_TOKEN_PATH if "
+            "the token is not in ~/.ray/auth_token; it must be of this version of Ray"
+        )
     try:
-        # Ray itself would retry for minutes.
-        if (place := _HOST_AND_PORT.fullmatch(address)) is not None:
-            socket.create_connection((place[1], int(place[2])), timeout=10).close()
-            way_out = (
-                "if it asks for a token, set RAY_AUTH_MODE=token here, and RAY_AUTH_TOKEN_PATH if "
-                "the token is not in ~/.ray/auth_token; it must be of this version of Ray"
-            )
         with _quiet_core(), _same_sigterm():
             ray.init(**options)
     except Exception as error:  # Ray raises plain ones, too, such as at the end of a start's time
-        reason = " ".join(str(error).split())[:200]
-        raise BadInputError(f"--ray {address}: {fault} ({reason}): {way_out}") from error
+        raise _no_cluster(address, fault, error, way_out) from error
+
+
+def _no_cluster(address: str, fault: str, error: Exception, way_out: str) -> BadInputError:
+    reason = " ".join(str(error).split())[:200]
+    return BadInputError(f"--ray {address}: {fault} ({reason}): {way_out}")
 
 
 @contextlib.contextmanager

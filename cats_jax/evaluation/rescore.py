@@ -34,7 +34,7 @@ from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree, candidate_step
 from ..models.resolve import resolve_format
-from ..protocols import AnswerGrader, Path, Step, StepScorer
+from ..protocols import AnswerGrader, Path, Step, StepScorer, warn_note
 from ..runs.folder import Row, RunFolder, RunWriter, read_run, row_key
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, model_settings, parse_strategy
@@ -157,6 +157,7 @@ def rescore(
                 end(result.question, not result.ledger.prm_refused)
             _choose(result, methods[row.strategy, row.prm], grader)
             writer.add(_new_row(row, result, change, grader), result)
+    warn_note(scorer)
     return Rescored(read_run(folder), left_out)
 
 

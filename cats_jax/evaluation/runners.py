@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pathlib
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..errors import BadInputError, RunWarning
+from ..errors import BadInputError
 from ..live.comparisons import writer_of
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
@@ -17,7 +16,7 @@ from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.resolve import check_shares
 from ..models.source import ModelSource, check_models, thought_tokens
-from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of, warn_note
 from ..runs.folder import PATHS
 from ..specs.functions import AT_ENDPOINTS
 from ..specs.recipe import PrmSpec, Recipe
@@ -238,5 +237,4 @@ class LocalRunner:
     def _drop_prms(self, kept: Sequence[str] = ()) -> None:
         """Free the loaded PRMs but those of the paths `kept`, and show their notes as warnings."""
         for spec in [each for each in self._prms if each.path not in kept]:
-            if (note := facts_of(self._prms.pop(spec)).note) is not None:
-                warnings.warn(note, RunWarning, stacklevel=2)
+            warn_note(self._prms.pop(spec))

@@ -34,8 +34,8 @@ from ..specs.comparing import MOST_ANSWERS, ComparisonPrompt
 from .accounting import charge_comparison
 from .calls import can_read, executor_for, whole_replies
 from .comparison_rules import Match, Rounds, rounds_of
-from .jobs import Limits
 from .ledger import Ledger
+from .limits import Limits
 from .results import SearchResult
 from .seeds import stable_seed
 from .timings import Timings

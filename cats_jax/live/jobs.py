@@ -1,4 +1,4 @@
-"""A question to search, the settings that questions share, and their limits."""
+"""A question to search, and the settings that questions share."""
 
 from __future__ import annotations
 
@@ -9,30 +9,7 @@ import search
 
 from ..protocols import Question
 from . import ticks
-from .ledger import Ledger
-from .results import Status
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits per question; None is no limit.
-
-    Attributes:
-        max_tokens: tokens sampled by the policy plus tokens computed by the PRM.
-        max_seconds: seconds spent on the question, as in its ledger.
-    """
-
-    max_tokens: int | None = None
-    max_seconds: float | None = None
-
-    def exceeded(self, ledger: Ledger) -> tuple[Status, str] | None:
-        """The limit that a question has reached, with the reason in one line, or None."""
-        tokens, seconds = ledger.tokens, ledger.seconds
-        if self.max_tokens is not None and tokens >= self.max_tokens:
-            return "max_tokens", f"{tokens} tokens, limit {self.max_tokens}"
-        if self.max_seconds is not None and seconds >= self.max_seconds:
-            return "max_seconds", f"{seconds:.1f} s spent, limit {self.max_seconds}"
-        return None
+from .limits import Limits
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ from .arguments import (
 )
 from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
-from .jobs import Job, Limits, SearchSettings
+from .jobs import Job, SearchSettings
+from .limits import Limits
 from .method import SearchMethod
 from .proxies import innermost
 from .ranked_answers import RankScorer

@@ -19,6 +19,7 @@ from ..storage.rules import (
     Rule,
     check_entries,
     list_of,
+    mapping_of,
     mapping_with,
     optional,
 )
@@ -51,6 +52,14 @@ _PARTS = {
     "questions": {"source": TEXT},
 }
 
+_LATER = {
+    **dict.fromkeys(("revisions", "formats", "asked", "contents"), optional(MAPPING)),
+    **dict.fromkeys(("fitted_on", "chosen_on"), optional(COUNT)),
+    "texts": optional(list_of(TEXT)),
+    "spent": optional(mapping_of(list_of(TEXT))),
+}
+"""Entries that runs of earlier versions, or runs without them, lack."""
+
 # Entries that must be equal when a run is resumed; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions", "revisions", "until_certified")
 
@@ -62,7 +71,7 @@ def read(folder: pathlib.Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    with reading(repr(str(path)), "copy it anew", "is no manifest of a run"):
+    with reading(repr(str(path)), "copy it anew", "is not a manifest of a run"):
         manifest = with_current_names(read_json(path))
         schema, _ = manifest["schema"], manifest["config"]["name"]
     if schema != SCHEMA:
@@ -77,8 +86,7 @@ def check(folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
     """Raise BadInputError if an entry that readers know is of another type; some may be missing."""
     with _reading(folder):
         check_entries(manifest, _MANIFEST)
-        # Runs made before a method's rule changed have no entry for it.
-        check_entries({"revisions": manifest.get("revisions")}, {"revisions": optional(MAPPING)})
+        check_entries({name: manifest.get(name) for name in _LATER}, _LATER)
         for name, rules in _PARTS.items():
             known = {entry: rule for entry, rule in rules.items() if entry in manifest[name]}
             check_entries(manifest[name], known, f"{name}.")
@@ -110,6 +118,7 @@ def begin(
     names = (*_IDENTITY, "asked") if old and "asked" in old else _IDENTITY
     begin_folder(folder, "run folder", old, new, names, filled=filled)
     if old and filled:
+        check(folder, old)
         _spend(folder, old, new)
 
 

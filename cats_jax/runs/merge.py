@@ -117,7 +117,7 @@ def _merged_manifest(family: Sequence[RunFolder]) -> dict[str, Any]:
     name = " + ".join(dict.fromkeys(str(config["name"]) for config in configs))
     models = {key: model for manifest in manifests for key, model in manifest["models"].items()}
     formats = {
-        key: name for manifest in manifests for key, name in manifest.get("formats", {}).items()
+        key: name for manifest in manifests for key, name in (manifest.get("formats") or {}).items()
     }
     notes = list(dict.fromkeys(note for run in family for note in run.notes))
     config = {**configs[0], **named, "name": name}

@@ -24,6 +24,7 @@ from ..storage.schema import (
     Amount,
     Count,
     PathText,
+    Seed,
     Several,
     checked,
     from_mapping,
@@ -104,8 +105,8 @@ class QuestionSpec:
     id_column: str = "id"
     count: Annotated[int, pydantic.Field(ge=1)] | None = None
     start: Annotated[int, pydantic.Field(ge=0)] = 0
-    shuffle: int | None = None
-    seed: int = 0
+    shuffle: Seed | None = None
+    seed: Seed = 0
     levels: Several[int] | None = None
 
     where: ClassVar[str] = "questions"
@@ -350,9 +351,9 @@ class Recipe:
     fitted_on: Annotated[frozenset[str], pydantic.WithJsonSchema({"not": {}})] = dataclasses.field(
         default=frozenset(), metadata={"key": False}
     )
-    seeds: Annotated[Several[int], pydantic.Field(min_length=1, max_length=MAX_SEEDS), DISTINCT] = (
-        0,
-    )
+    seeds: Annotated[
+        Several[Seed], pydantic.Field(min_length=1, max_length=MAX_SEEDS), DISTINCT
+    ] = (0,)
     max_depth: Count = 10
     budget: Count | None = None
     max_tokens: Count | None = None
@@ -371,9 +372,9 @@ class Recipe:
     def as_config(self) -> dict[str, Any]:
         """All settings as values for the manifest, so that a run resumes with the same ones.
 
-        `in_flight` and `kv_cache_gib` change no result, and may differ when a run resumes.
+        `in_flight` and what `without_free_settings` leaves out may differ: they change no result.
         """
-        config = without_memory(dataclasses.asdict(self))
+        config = without_free_settings(dataclasses.asdict(self))
         del config["in_flight"], config["fitted_on"]
         for spec in config["strategies"]:
             if spec["certified"] is not None:
@@ -399,25 +400,25 @@ class Recipe:
         return num_candidates <= MAX_TREE_CANDIDATES if self.trees is None else self.trees
 
 
-_CHANGE_NO_RESULT = ("kv_cache_gib", "api_key_env", *PAID_KEYS)
+_FREE_SETTINGS = ("kv_cache_gib", "api_key_env", "max_reply_seconds", *PAID_KEYS)
 
 
-def without_memory(config: dict[str, Any]) -> dict[str, Any]:
-    """A manifest's settings without those that change no result.
+def without_free_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """A manifest's settings without the free ones, which change no result and may differ on resume.
 
-    These are `kv_cache_gib`, a server's `api_key_env`, and the settings `PAID_KEYS` of a chat
-    endpoint.
+    These are `kv_cache_gib`, a server's `api_key_env` and `max_reply_seconds`, and the settings
+    `PAID_KEYS` of a chat endpoint.
     """
     for model in (config["policy"], *config["prms"]):
-        for name in _CHANGE_NO_RESULT:
+        for name in _FREE_SETTINGS:
             del model[name]
     return config
 
 
 def model_settings(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
-    """The settings of one model as a manifest holds them, see `without_memory`."""
+    """The settings of one model as a manifest holds them, see `without_free_settings`."""
     found = dataclasses.asdict(spec)
-    return {name: value for name, value in found.items() if name not in _CHANGE_NO_RESULT}
+    return {name: value for name, value in found.items() if name not in _FREE_SETTINGS}
 
 
 def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -21,6 +21,9 @@ Item = TypeVar("Item")
 Count = Annotated[int, pydantic.Field(ge=1, lt=1 << 31)]
 """An integer of at least 1."""
 
+Seed = Annotated[int, pydantic.Field(ge=-(1 << 63), lt=1 << 63)]
+"""A seed from which `live.seeds.stable_seed` makes others: any integer that a manifest can hold."""
+
 Amount = Annotated[float, pydantic.Field(gt=0, le=1e9)]
 """A number above 0."""
 
@@ -71,6 +74,12 @@ def checked(kind: type[Kind]) -> type[Kind]:
 
     made.__init__ = __init__  # pyright: ignore[reportAttributeAccessIssue]
     return made  # pyright: ignore[reportReturnType]
+
+
+def check_seed(seed: int) -> None:
+    """Raise BadInputError unless numpy and JAX, of whose seeds the last 32 bits count, take it."""
+    if not 0 <= seed < 1 << 31:
+        raise BadInputError(f"seed={seed}: must be an integer from 0 to {(1 << 31) - 1}")
 
 
 def from_mapping(kind: type[Kind], value: Any, where: str = "") -> Kind:

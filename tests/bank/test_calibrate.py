@@ -361,7 +361,16 @@ def test_bad_input(tmp_path, capsys):
         calibrate.calibrate_bank(fake_bank(), fake_bank(prms=("c",)))
     with pytest.raises(BadInputError, match="held-out bank overlap"):
         calibrate.calibrate_bank(fake_bank(), fake_bank())
+    other = fake_bank(ids=("r",))
+    other.manifest["models"]["prm b"] = {"name": "another"}
+    with pytest.raises(BadInputError, match="different PRMs 'b': their fingerprints differ"):
+        calibrate.calibrate_bank(fake_bank(), other)
+    with pytest.raises(BadInputError, match="seed=-1: must be an integer from 0"):
+        calibrate.calibrate_bank(fake_bank(), seed=-1)
     with pytest.raises(BadInputError, match="can't be written"):
         calibrate.write_calibration(tmp_path / "none" / "c.json", {})
     assert cli.run(["calibrate", str(tmp_path), "--output", str(tmp_path / "c.json")]) == 2
     assert "is no step bank" in capsys.readouterr().err
+    # The output is looked at first: a bank can take minutes to read.
+    assert cli.run(["calibrate", str(tmp_path), "--output", str(tmp_path / "none/c.json")]) == 2
+    assert "none' does not exist: make it first" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from scripted_bank import ALONE, RICH, collected, grown, recipe
 from cats_jax.bank import layout, score, store
 from cats_jax.bank.trees import Nodes
 from cats_jax.datasets import load_questions
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.specs.recipe import PolicySpec, PrmSpec, QuestionSpec
@@ -209,6 +209,14 @@ def test_one_model_is_in_memory_at_a_time(tmp_path):
     assert models.loaded == ["policy", "good", "bad"]
     assert models.others == [0, 0, 0]
     assert not models.alive
+
+
+@pytest.mark.parametrize("allocation", [RICH, ALONE])
+def test_the_notes_of_prms_are_shown(tmp_path, monkeypatch, allocation):
+    monkeypatch.setattr(ScriptedPrm, "note", "two critiques had no verdict", raising=False)
+    with pytest.warns(RunWarning, match="two critiques") as caught:
+        collected(tmp_path, allocation=allocation)
+    assert len(caught) == 2
 
 
 @pytest.mark.parametrize("allocation", [RICH, dataclasses.replace(ALONE, root_draws_per_prm=1)])

@@ -181,6 +181,7 @@ def test_an_interrupted_run_resumes_by_command_or_by_call(runs, tmp_path, monkey
         ({}, {"models": {"policy": "weak"}}, r"fingerprint, footprint, check, policy, prm;"),
         ({}, {"ray_workers": 2}, r"--ray-workers 2: this process searches"),
         ({}, {"bank": "nothing", "ray": "local"}, r"--bank asks no model: give it without --ray"),
+        ({}, {"ray": "127.0.0.1:1"}, r"--ray 127\.0\.0\.1:1: no cluster answers there \(.*refused"),
     ],
 )
 def test_bad_input_is_refused_before_a_folder_is_made(tmp_path, changes, options, message):

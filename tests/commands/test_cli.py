@@ -339,6 +339,10 @@ def test_bad_questions(refused_recipe, questions, message):
         (("demo", "--prms", "perfect"), r"PRM 'perfect' is not of the embedded world: .*exact"),
         (("demo", "--ray-workers", "2"), r"--ray-workers 2: this process searches"),
         (("evaluate", "x.yaml", "--ray-workers", "2"), r"--ray-workers 2: this process searches"),
+        (("demo", "--seed", str(1 << 63)), r"seed=9223372036854775808: must be below 9223"),
+        (("theory", "--seed", "-1"), r"seed=-1: must be an integer from 0 to 2147483647"),
+        (("train", "--output", "x", "--online", "x", "--seed", "-1"), r"seed=-1: must be an int"),
+        (("ablations", "--bank", "x", "--test", "x", "--output", "x", "--seed", "-1"), r"seed=-1"),
         (("train", "--output", "x", "--config", "best"), r"unknown configuration 'best'"),
     ],
 )
@@ -503,9 +507,10 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"cats-jax {cats_jax.__version__}\n"
 
 
-def _sums(count, name="q"):
+def _sums(count, name="q", first=0):
     """Questions of the scripted models, in a file."""
-    rows = [{"id": f"{name}{i}", "question": f"{i}+2+4", "answer": i + 6} for i in range(count)]
+    numbers = range(first, first + count)
+    rows = [{"id": f"{name}{i}", "question": f"{i}+2+4", "answer": i + 6} for i in numbers]
     return "\n".join(map(json.dumps, rows))
 
 
@@ -514,7 +519,7 @@ def test_evaluate_certifies_with_a_run_on_other_questions(capsys, recipe, tmp_pa
     other, folder = tmp_path / "other", tmp_path / "run"
     assert cli.run(["evaluate", recipe(questions=_sums(20, "a")), "--output", str(other)]) == 0
     assert "certified" not in capsys.readouterr().out
-    command = ["evaluate", recipe(questions=_sums(20, "b")), "--output", str(folder)]
+    command = ["evaluate", recipe(questions=_sums(20, "b", first=20)), "--output", str(folder)]
     assert cli.run([*command, "--held-out", str(other), "--quantile", "0.7"]) == 0
     assert "lead by more than 2 epsilon, quantile 0.7" in capsys.readouterr().out
     line = _refused(capsys, *command, "--held-out", str(other), "--quantile", "2")
@@ -682,10 +687,10 @@ def test_the_options_of_ray_reach_the_runner(recipe, tmp_path, monkeypatch, comm
         raise Stop
 
     monkeypatch.setattr("cats_jax.evaluation.cluster.RayRunner", runner)
-    where = ["--output", str(tmp_path / "run"), "--ray", "here:1", "--ray-workers", "3"]
+    where = ["--output", str(tmp_path / "run"), "--ray", "auto", "--ray-workers", "3"]
     with pytest.raises(Stop):
         cli.run([command, *([recipe()] if command == "evaluate" else []), *where])
-    assert given == {"address": "here:1", "workers": 3}
+    assert given == {"address": "auto", "workers": 3}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.name)

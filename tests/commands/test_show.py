@@ -183,7 +183,7 @@ def test_folders_that_are_no_runs(capsys, tmp_path, run):
     manifest = (run / "manifest.json").read_text()
     for broken in ('{"schema": 1}', "[]"):
         (run / "manifest.json").write_text(broken)
-        assert "is no manifest of a run" in _out(capsys, run, code=2)
+        assert "is not a manifest of a run" in _out(capsys, run, code=2)
     (run / "manifest.json").write_text(manifest)
     (run / "results.jsonl").write_text("")
     assert "has no rows yet" in _out(capsys, run, code=2)
@@ -207,7 +207,11 @@ def test_a_damaged_tree_is_named(capsys, tmp_path, name, value):
     (run / "trees.jsonl.gz").write_bytes(tree)
     row = json.loads((run / "results.jsonl").read_text())
     (run / "results.jsonl").write_text(json.dumps({**row, "tree": [0, len(tree)]}) + "\n")
-    assert "is damaged at the tree of" in _out(capsys, run, "--question", "w-aa", code=2)
+    for arguments in ((), ("--question", "w-aa")):
+        out = _out(capsys, run, *arguments)
+        assert "left out: " in out
+        assert "is damaged at the tree of" in " ".join(out.split())
+    assert "rows have no tree" not in out
 
 
 def test_the_folder_stays_as_it_is(run, capsys):

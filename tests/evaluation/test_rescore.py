@@ -9,7 +9,7 @@ import pytest
 import scripted
 
 from cats_jax import cli
-from cats_jax.errors import BadInputError
+from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.rescore import Change, check_scored, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
@@ -382,9 +382,10 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
 class Counting(ScorerProxy):
     """Counts the paths that a PRM scores in .25 s each, and the questions that it forgets."""
 
-    def __init__(self, name):
+    def __init__(self, name, note=None):
         super().__init__(scripted.ScriptedModels().prm(PrmSpec(name)))
         self.scored = self.forgotten = 0
+        self.note = note
 
     def score(self, questions, paths):
         self.scored += len(paths)
@@ -400,8 +401,9 @@ class Counting(ScorerProxy):
 def test_rows_of_other_seeds_share_no_scores(tmp_path):
     """They have other paths, and a PRM that keeps the last row's is too cheap."""
     run = _run(tmp_path / "old", ["best_of_n"], num_candidates=[2], seeds=[0, 1])
-    change, scorer = Change(prm=PrmSpec("bad")), Counting("bad")
-    rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
+    change, scorer = Change(prm=PrmSpec("bad")), Counting("bad", "two critiques: no verdict")
+    with pytest.warns(RunWarning, match="two critiques"):
+        rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
     nodes = sum(c.score is not None for row in run.rows for c in run.tree(row).candidates)
     assert (scorer.scored, scorer.forgotten) == (nodes, len(run.rows))
 

@@ -38,10 +38,12 @@ def _a_file(folder):
 BROKEN = [
     (lambda folder: (folder / MANIFEST).unlink(),
      "no run folder: it has no manifest.json; name a folder that `cats-jax evaluate`"),
-    (lambda folder: (folder / MANIFEST).write_bytes(b"\xff{"), "is no manifest of a run"),
+    (lambda folder: (folder / MANIFEST).write_bytes(b"\xff{"), "is not a manifest of a run"),
     (lambda folder: _rewrite(folder, schema=99), "has schema 99, this version reads 1"),
     (lambda folder: _rewrite(folder, config={"name": "bank", "depth": 3}),
      "is no run folder: its manifest.json is that of something else"),
+    (lambda folder: _rewrite(folder, spent={"fitted_on": 1, "chosen_on": []}),
+     "is no run folder: its manifest.json is that of something else, or damaged ('spent' must be"),
     (lambda folder: (folder / RESULTS).unlink(), "has no rows yet"),
     (lambda folder: (folder / RESULTS).write_text("{half\n"),
      "results.jsonl:1: a damaged result row"),

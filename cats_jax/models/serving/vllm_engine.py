@@ -248,7 +248,7 @@ def classifier_overrides(model_type: str, read_out: TokenPair | Head) -> dict[st
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type)
     if not isinstance(causal, str):
         raise BadInputError(
-            f"model type {model_type!r} has no causal language model: use the Hugging Face back end"
+            f"model type {model_type!r} has no causal language model: use the backend hf"
         )
     backbone = causal.removesuffix("ForCausalLM")
     if isinstance(read_out, TokenPair):
