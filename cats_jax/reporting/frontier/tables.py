@@ -83,7 +83,7 @@ def _check(run: RunFolder, validation: RunFolder, budgets: Sequence[float]) -> N
     asked, chosen_on = (
         {(row.question, row.gold) for row in each.rows} for each in (run, validation)
     )
-    texts = [set(each.manifest.get("texts", ())) for each in (run, validation)]
+    texts = [set(each.manifest.get("texts") or ()) for each in (run, validation)]
     shared = max(len(asked & chosen_on), len(texts[0] & texts[1]))
     if shared > MOST_SHARED * len(asked):
         raise BadInputError(
