@@ -242,7 +242,7 @@ def test_both_intervals_of_several_seeds():
 def test_seeds_do_not_narrow_the_interval_over_questions():
     few, many = (_group([[True, False, True, False] * 5] * seeds) for seeds in (2, 50))
     assert few.accuracy() == many.accuracy()
-    assert few.accuracy_over_seeds() == statistics.Estimate(0.5, 0.5, 0.5)
+    assert few.accuracy_over_seeds() is many.accuracy_over_seeds() is None  # they do not vary
 
 
 def test_a_seed_without_all_its_questions_is_left_out_of_the_interval_over_seeds():

@@ -125,7 +125,7 @@ def test_a_tenth_of_the_calls_fails_and_the_rows_are_the_same(tmp_path, undistur
     calls = [each for fault in _FAULTS for each in (*[None] * 4, fault, *[None] * 5)] * 100
     with KINDS[kind][0](calls) as server:
         code, rows = evaluate(server.url, tmp_path / "run", kind)
-        assert len(server.bodies) > 10 * len(_FAULTS)
+        assert len(server.bodies) >= 10 * len(_FAULTS) - 5  # the last fault was met, too
     assert (code, rows) == (0, expected)
 
 

@@ -177,29 +177,29 @@ def test_trainings_have_their_mean_and_their_range():
 
 
 def test_the_rival_of_equal_cost_is_the_best_that_costs_at_most_a_quarter_more():
-    mine = group("cats", (1, 1, 1, 1), tokens=100, candidates=40, policy=True)
+    mine = group("cats", (1,) * 6, tokens=100, candidates=40, policy=True)
     groups = [
-        greedy((0, 0, 0, 0)),
-        group("beam", (1, 1, 0, 0), tokens=125, candidates=51),
-        group("best_of_n", (1, 1, 1, 1), tokens=126, candidates=60),
-        group("beam", (1, 1, 1, 1), prm="sparse"),  # of another PRM
-        group("random", (1, 1, 1, 1), policy=True),  # no fixed baseline
+        greedy((0,) * 6),
+        group("beam", (1, 1, 1, 1, 0, 0), tokens=125, candidates=51),
+        group("best_of_n", (1,) * 6, tokens=126, candidates=60),
+        group("beam", (1,) * 6, prm="sparse"),  # of another PRM
+        group("random", (1,) * 6, policy=True),  # no fixed baseline
         mine,
     ]
     by_tokens = comparisons.equal_cost_table("t", groups, ["cats", "absent"], "tokens")
     by_candidates = comparisons.equal_cost_table("c", groups, ["cats"], "candidates")
-    # Two of four questions won: resampled means are 0 or 1 with a chance of 1/16 each, and
-    # McNemar's test of 2 against 0 has p = 2 / 4. All four won: p = 2 / 16.
+    # Two of six questions won: resampled means are 0 with a chance of (4/6)^6 = .09, and above 4/6
+    # with one of .02. McNemar's test of 2 against 0 has p = 2 / 4. All six won: p = 2 / 64.
     assert by_tokens.lines == [
         [
-            *("cats", "16", "exact", "1.000 (100)", "beam N=16: .500 (125)"),
-            *("+0.500 (+0.000 to +1.000)", "0.5", "ties"),
+            *("cats", "16", "exact", "1.000 (100)", "beam N=16: .667 (125)"),
+            *("+0.333 (+0.000 to +0.667)", "0.5", "ties"),
         ]
     ]
     assert by_candidates.lines == [
         [
             *("cats", "16", "exact", "1.000 (40)", "greedy N=1: .000 (4)"),
-            *("+1.000 (+1.000 to +1.000)", "0.12", "wins"),
+            *("+1.000 (+1.000 to +1.000)", "0.031", "wins"),
         ]
     ]
     verdicts = comparisons.verdict_table("v", {"weak, {}": by_tokens, "{} again": by_candidates})
@@ -207,10 +207,10 @@ def test_the_rival_of_equal_cost_is_the_best_that_costs_at_most_a_quarter_more()
 
 
 def test_the_same_n_is_compared_over_all_prms():
-    mine = everywhere("cats", (1, 1, 1, 1), policy=True)
-    baseline = everywhere("beam", (0, 0, 0, 0), tokens=200)
-    baseline[2] = group("beam", (1, 1, 1, 1), prm=PRMS[2], tokens=800)
-    lone = group("best_of_n", (0, 0, 0, 0))
+    mine = everywhere("cats", (1,) * 6, policy=True)
+    baseline = everywhere("beam", (0,) * 6, tokens=200)
+    baseline[2] = group("beam", (1,) * 6, prm=PRMS[2], tokens=800)
+    lone = group("best_of_n", (0,) * 6)
     table = comparisons.same_size_table("t", [*mine, *baseline, lone], "cats")
     # Five wins by 1 and a tie; (5 * 2 + 8) / 6 times the tokens.
     assert table.lines == [["beam", "", "5/1/0, +0.833, 3.0", "", ""]]
