@@ -213,7 +213,7 @@ class ChatEndpoint(ServerClient):
 
             try:
                 return super()._post_once(dataclasses.replace(route, read=booked), body)
-            except Exception as error:
+            except Exception as error:  # whatever it is, the tokens may be charged
                 is_refused = isinstance(error, TryAgainError) and error.after is not None
                 if is_refused or isinstance(error, (*_FREE, RefusedCallError)):
                     bill.cost = 0.0
