@@ -16,7 +16,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "results/tables"]  # tables are included by the pages
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 # Notebooks are stored with their outputs.
 nb_execution_mode = "off"
 
