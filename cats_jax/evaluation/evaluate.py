@@ -108,6 +108,8 @@ def cost_bounds(
         tokens += candidates * thought_tokens(policy)
         is_read = cell.prm is not None and not cell.prm.is_confidence
         scored = PROMPT_TOKENS + tokens + MARK_TOKENS * candidates if is_read else 0
+        if policy.examples is not None:
+            tokens *= 2  # a step with an example has a first try
         if rewriting is not None and rewriting.critique:
             tokens *= 2  # an answer may have a critique, which no PRM reads
         if cell.strategy.comparison is not None and cell.strategy.comparison.judge == "policy":

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 from .. import world
 from ..errors import BadInputError
 from ..protocols import Question
+from ..specs.example_steps import load_example_prompt
 from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.models import ModelSpec, PolicySpec, PrmSpec
 from .backend import choose_backend, gpu_numbers, has_vllm
 from .folders import MissingModelError
 from .prm.family import AUTO, choose_format
 from .prm.verdict import WrittenVerdict
-from .source import format_name, model_folder, silence_transformers, thought_tokens
+from .source import example_steps, format_name, model_folder, silence_transformers, thought_tokens
 from .threads import default_threads
 
 if TYPE_CHECKING:
@@ -47,11 +48,11 @@ def resolve_models(
 
         longest prompt + (max_depth - 1) max_step_tokens + max(max_step_tokens, max_answer_tokens)
 
-    tokens, and those of a thought if its format has one, so that no sample depends on it. For
-    rewrites and comparisons it gets at least the longest prompt of a question, `prompt_tokens`, the
-    tokens of a thought, and max(max_step_tokens, max_answer_tokens). A PRM's engine, with its other
-    vocabulary, gets twice as many as the formula and 16 per step for the tags of its format; see
-    `prm_context` for judges.
+    tokens, those of a thought if its format has one, and those of its longest example, so that no
+    sample depends on it. For rewrites and comparisons it gets at least the longest prompt of a
+    question, `prompt_tokens`, the tokens of a thought, and max(max_step_tokens, max_answer_tokens).
+    A PRM's engine, with its other vocabulary, gets twice as many as the formula without examples
+    and 16 per step for the tags of its format; see `prm_context` for judges.
 
     Args:
         policy, prms: those of a recipe; one PRM at a time is in memory beside the policy.
@@ -145,10 +146,19 @@ def _with_prompts(
     model = _without_weights(policy, format=policy.format)
     model.limit_context(policy.max_model_len)
     longest = max(map(model.check_prompt, questions), default=0)
-    needed = min(longest + max(steps, prompt_tokens + last + thought), model.context)
+    needed = longest + max(steps + _example_tokens(policy), prompt_tokens + last + thought)
+    needed = min(needed, model.context)
     if _has_own_engine(policy) and policy.max_model_len is None:
         policy = dataclasses.replace(policy, max_model_len=needed)
     return policy, min(longest + steps, model.context)
+
+
+def _example_tokens(policy: PolicySpec) -> int:
+    """Most tokens of an example and its prompt: a text has at most as many tokens as bytes."""
+    if policy.examples is None:
+        return 0
+    prompt = load_example_prompt(policy.examples.prompt).prompt
+    return example_steps(policy.examples).most_bytes + len(prompt.encode())
 
 
 def _with_context(spec: PrmSpec, needed: int) -> PrmSpec:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import world
 from ..errors import BadInputError, misspelt
+from ..live.boost_step import BoostStep
 from ..protocols import StepGenerator, StepScorer
+from ..specs.example_steps import ExampleSteps, load_example_prompt
 from ..specs.functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name, load_function
-from ..specs.models import ModelSpec, PolicySpec, PrmSpec
+from ..specs.models import ExamplesSpec, ModelSpec, PolicySpec, PrmSpec
 from .adapter import Adapter
 from .backend import choose_backend
 from .chat_judge import chat_judge_format
@@ -324,6 +326,9 @@ class ModelFolders:
         """
         if spec.path == CHAT or not is_function_name(spec.path):
             check_format_name(spec)
+        if isinstance(spec, PolicySpec) and spec.examples is not None:
+            example_steps(spec.examples)
+            load_example_prompt(spec.examples.prompt)
         if spec.path == SHIPPED["chat-judge"] and isinstance(spec, PrmSpec):
             chat_judge_format(spec)
         if is_function_name(spec.path):
@@ -332,11 +337,17 @@ class ModelFolders:
         _check_spec(spec)
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
-        """Load a policy, or start its engine."""
+        """Load a policy, or start its engine. With examples, a `BoostStep` of it."""
         spec = choose_backend(spec)
+        shown = spec.examples
+        examples = None if shown is None else example_steps(shown)
         if is_function_name(spec.path):
-            return _own_model(spec, StepGenerator)
-        return _policy(spec, spec.format)
+            policy = _own_model(spec, StepGenerator)
+        else:
+            policy = _policy(spec, spec.format)
+        if examples is None or shown is None:
+            return policy
+        return BoostStep(policy, examples, shown.threshold, shown.prompt)
 
     def prm(self, spec: PrmSpec) -> EngineScorer | HuggingFaceScorer | JudgeScorer:
         """Load a process reward model, or start its engine."""
@@ -353,6 +364,20 @@ class ModelFolders:
         from .huggingface.scorer import HuggingFaceScorer
 
         return HuggingFaceScorer(folder, prm_format, **_settings(spec, *_LOADED))
+
+
+def example_steps(spec: ExamplesSpec) -> ExampleSteps:
+    """The solved problems of a policy's examples.
+
+    Raises:
+        MissingModelError: there is no such file.
+        BadInputError: it holds something else.
+    """
+    if not pathlib.Path(spec.file).is_file():
+        raise MissingModelError(
+            f"example file {spec.file!r} does not exist: give a .jsonl file of solved problems"
+        )
+    return ExampleSteps.load(spec.file)
 
 
 _ASKED = ("step_separator", "max_step_tokens", "max_answer_tokens")

@@ -11,6 +11,7 @@ that are not in the file do not count.
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 from collections import Counter
@@ -119,6 +120,16 @@ class ExampleSteps:
             lines = bounded_lines(pathlib.Path(path))
             problems = [parse_json(line) for line in lines if line.strip()]
         return cls(problems, where)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the problems and their steps."""
+        return text_digests(problems=json.dumps(self._problems))["problems"]
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the longest example, which has at most as many tokens."""
+        return max(len(self.text(number).encode()) for number in range(len(self._places)))
 
     def most_similar(self, step: str) -> tuple[int, float]:
         """Number of the example step most similar to the text of a step, and the similarity.

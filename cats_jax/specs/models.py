@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
+from .. import world
 from ..errors import BadInputError, quoted
 from ..protocols import TOKEN_CERTAINTIES
-from ..storage.schema import Amount, Count, PathText, checked, must
+from ..storage.schema import Amount, Count, PathText, checked, must, nested
 from .functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name
 
 HF_KEYS = ("batch_tokens", "kv_cache_gib", "num_threads", "adapter", "head")
@@ -236,6 +237,29 @@ class ModelSpec:
 
 
 @checked
+class ExamplesSpec:
+    """Solved problems, of which a similar step is shown before each step; see `live.boost_step`.
+
+    Attributes:
+        file: .jsonl file of the problems, see `ExampleSteps`.
+        threshold: smallest similarity of an example, in [0, 1].
+        prompt: name or .yaml file of the prompt, see `specs.example_steps`.
+    """
+
+    file: PathText
+    threshold: Annotated[
+        float,
+        must(
+            "must be a number in [0, 1], such as 0.7",
+            lambda value: type(value) in (int, float) and 0 <= value <= 1,
+        ),
+    ] = 0.7
+    prompt: PathText = "key-step"
+
+    where: ClassVar[str] = "policy: examples"
+
+
+@checked
 class PolicySpec(ModelSpec):
     """A policy to load; for the settings shared with PRMs, see `ModelSpec`.
 
@@ -252,6 +276,7 @@ class PolicySpec(ModelSpec):
             Default: True.
         chat: whether the backend is an endpoint of OpenAI's chat completions without token ids, see
             `models.serving.chat`. `served_name` is then its model, and there is no `path`.
+        examples: solved problems for BoostStep, which wraps the policy then; or their file.
     """
 
     path: PathText = "weak"
@@ -261,6 +286,7 @@ class PolicySpec(ModelSpec):
     seed_per: Literal["sample", "request"] | None = None
     log_probs: bool | None = None
     chat: bool | None = None
+    examples: Annotated[ExamplesSpec, nested(ExamplesSpec, "file")] | None = None
 
     where: ClassVar[str] = "policy"
     renamed: ClassVar[Mapping[str, str]] = {"recipe": "format"}
@@ -269,6 +295,11 @@ class PolicySpec(ModelSpec):
         _check_chat(self)
         if self.chat:
             object.__setattr__(self, "path", CHAT)
+        if self.examples is not None and self.path in world.POLICY_NAMES:
+            raise BadInputError(
+                f"policy: examples: path={self.path!r} reads arithmetic expressions only: give a "
+                "language model, or leave examples out"
+            )
         super().__post_init__()
 
     @property

@@ -11,10 +11,14 @@ from letters import QUESTIONS, LetterPolicy, run, signature
 
 import search
 from cats_jax.errors import BadInputError
+from cats_jax.evaluation.asked import asked_of_model
 from cats_jax.live.boost_step import BoostStep
 from cats_jax.live.seeds import stable_seed
+from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import StepRequest
 from cats_jax.specs.example_steps import ExamplePrompt, ExampleSteps, load_example_prompt
+from cats_jax.specs.models import PolicySpec
+from cats_jax.specs.recipe import parse_recipe
 
 PROBLEMS = [
     {"problem": "Half of ten?", "Step 1": "Write ten halves", "Step 2": "Ten halves are five"},
@@ -182,3 +186,71 @@ def test_what_is_wrong_with_examples(tmp_path):
         BoostStep(Worder(), ExampleSteps(PROBLEMS), prompt="keystep")
     with pytest.raises(BadInputError, match="once each, and no other"):
         ExamplePrompt("own", "{question}")
+
+
+# Recipes
+
+
+def worder(spec):
+    return Worder()
+
+
+OWN = f"{__name__}:worder"
+
+
+def _policy(examples):
+    recipe = {
+        "name": "r",
+        "strategies": ["greedy"],
+        "num_candidates": 1,
+        "questions": {"dataset": "arithmetic"},
+    }
+    spec = parse_recipe({**recipe, "policy": {"path": OWN, "examples": examples}}).policy
+    assert isinstance(spec, PolicySpec)
+    return spec
+
+
+def test_a_recipe_wraps_its_policy(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text("\n".join(map(json.dumps, PROBLEMS)))
+    spec = _policy({"file": str(file), "threshold": 0.6})
+    assert _policy(str(file)) == _policy({"file": str(file), "threshold": 0.7})
+    policy = ModelFolders().policy(spec)
+    asked = _request()
+    expected = BoostStep(Worder(), ExampleSteps(PROBLEMS), 0.6).generate([asked])
+    assert policy.generate([asked]).samples == expected.samples
+    assert expected.samples != Worder().generate([asked]).samples
+    # A run with other examples, or with another prompt, can't continue this one.
+    before = asked_of_model(spec)
+    own = tmp_path / "own.yaml"
+    own.write_text("prompt: '{example} {question}'")
+    prompted = asked_of_model(_policy({"file": str(file), "threshold": 0.6, "prompt": str(own)}))
+    file.write_text(json.dumps(PROBLEMS[0]))
+    other = asked_of_model(spec)
+    for changed, key in ((prompted, "prompt of examples"), (other, "examples")):
+        assert changed["files"][key] != before["files"][key]
+        assert len(changed["files"].items() & before["files"].items()) == 1
+
+
+def test_what_is_wrong_with_a_recipe_of_examples(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text(json.dumps(PROBLEMS[0]))
+    for examples, message in (
+        (
+            {"file": str(file), "threshold": 2},
+            r"policy: examples: threshold=2: must be a number in",
+        ),
+        ({"file": str(file), "treshold": 0.5}, "unknown key 'treshold': did you mean 'threshold'"),
+        ({"threshold": 0.5}, "policy: examples: key 'file' is missing"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            _policy(examples)
+    with pytest.raises(BadInputError, match="path='weak' reads arithmetic expressions only"):
+        PolicySpec("weak", examples=_policy(str(file)).examples)
+    for examples, message in (
+        (str(tmp_path / "none.jsonl"), "example file '.*none.jsonl'"),
+        ({"file": str(file), "prompt": "keystep"}, "example prompt 'keystep' is unknown"),
+    ):
+        for look in (ModelFolders().check, ModelFolders().policy):
+            with pytest.raises(BadInputError, match=message):
+                look(_policy(examples))

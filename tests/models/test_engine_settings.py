@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 import types
 import warnings
@@ -38,6 +39,7 @@ from cats_jax.specs.models import (
     HF_KEYS,
     SERVER_KEYS,
     VLLM_KEYS,
+    ExamplesSpec,
     ModelSpec,
     PolicySpec,
     PrmSpec,
@@ -166,6 +168,7 @@ def test_policies_and_prms_have_the_same_settings():
         "step_separator",
         "max_step_tokens",
         "max_answer_tokens",
+        "examples",
         "seed_per",
         "log_probs",
         "chat",
@@ -300,6 +303,20 @@ def test_an_engine_gets_the_context_that_the_run_needs(machine, tmp_path):
     # The prompt of a rewrite may be longer than a path; the PRM reads no prompts.
     rewrites, again = resolve_models(policy, (prm,), questions, 3, prompt_tokens=60)
     assert (rewrites.max_model_len, again) == (longest + 60 + 25, (scorer,))
+    # So may the prompt with an example, which comes before each step; with its bytes.
+    examples = tmp_path / "examples.jsonl"
+    examples.write_text('{"problem": "7 * 8 = ?", "Step 1": "56"}\n{"problem": "", "Step 1": ""}')
+    shown, example = tmp_path / "shown.yaml", "Problem: 7 * 8 = ?\nKey Step: Step 1: 56"
+    shown.write_text("prompt: '{question}{example}'")
+    folder = tmp_path / "weak"
+    shutil.copytree(world.policy_path("weak"), folder)
+    boosted = dataclasses.replace(
+        policy, path=str(folder), examples=ExamplesSpec(str(examples), prompt=str(shown))
+    )
+    boosted, again = resolve_models(boosted, (prm,), questions, max_depth=3)
+    room = len(example) + len("{question}{example}")
+    assert boosted.max_model_len == longest + 2 * 10 + 25 + room
+    assert again == (scorer,)
     # A rewrite has a thought of its own.
     own = tmp_path / "thinks.yaml"
     own.write_text("thinking: {budget: 8}\n")
