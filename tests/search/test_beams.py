@@ -133,6 +133,28 @@ def search_and_learn(tree, n, beam_width, num_iterations, *, g=1, unique=False):
     return kept, max(answered, key=tree.score, default=None), scored
 
 
+def tree_of_thoughts(tree, samples, selected, steps):
+    """The breadth-first search of tree of thoughts: `solve` with `get_values` and "greedy".
+
+    `samples` has the number of samples of a path in each step. A repeated text has the value 0.
+    """
+    paths, kept = [()], []
+    for step in range(steps):
+        new, times = [], {}
+        for path in paths:
+            for _ in range(samples[step]):
+                times[path] = times.get(path, -1) + 1
+                new.append(tree.child(path, times[path]))
+        seen, values = set(), []
+        for path in new:
+            values.append(0 if path in seen else tree.score(path))
+            seen.add(path)
+        order = sorted(range(len(new)), key=lambda i: values[i], reverse=True)
+        paths = [new[i] for i in order[:selected]]
+        kept.append(sorted(paths))
+    return kept, paths
+
+
 def step_beam(tree, b1, b2):
     """AlphaMath's step-level beam search: `select_next_step` and `generate_next_step`."""
     top_num, finals, current, kept = b1, [], [()], []
@@ -185,6 +207,19 @@ def test_beam_search_over_distinct_steps_is_the_published_one(seed):
     assert beams[:-1] == kept
     assert len(set(finished)) == len(finished) == 4
     assert spent == 16 * DEPTH  # the dropped ones are paid for
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tree_of_thoughts_is_beam_search_over_distinct_steps(seed):
+    """Its values are scores of the newest step. Each step here has enough distinct texts."""
+    beams, finished, answer, _, scored = played("beam", Tree(seed), 16)
+    tree = Tree(seed)
+    kept, paths = tree_of_thoughts(tree, [16] + [4] * (DEPTH - 1), 4, DEPTH)
+    assert beams[:-1] == kept[:-1]
+    assert sorted(finished) == kept[-1]
+    assert {path for path in scored if len(path) == DEPTH} >= set(paths)
+    # The authors return all selected paths; ours answers with the first one that has an answer.
+    assert answer == next((path for path in paths if tree.answer(path) >= 0), None)
 
 
 @pytest.mark.parametrize("seed", range(4))
