@@ -122,7 +122,7 @@ def _placed_by_panel(mine: Sequence[Group], run: RunFolder) -> dict[str, list[Pl
     placed: dict[str, list[PlacedDecision]] = {}
     config = run.manifest["config"]
     for group in mine:
-        budget = config.get("budget") or group.num_candidates * config["max_depth"]
+        budget = config.get("budget") or group.num_candidates * run.max_depth
         found = [
             decision
             for row in group.rows

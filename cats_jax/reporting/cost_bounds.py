@@ -63,7 +63,7 @@ def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> 
     config = run.manifest["config"]
     formats = run.manifest.get("formats", {})
     rewrites = f"rewriting {group.strategy}" in formats
-    candidates = config.get("budget") or group.num_candidates * config["max_depth"]
+    candidates = config.get("budget") or group.num_candidates * run.max_depth
     if rewrites:  # each candidate is one of N answers
         candidates = min(candidates, group.num_candidates)
     level = delta / _NUM_COSTS

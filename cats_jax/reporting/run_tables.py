@@ -46,8 +46,9 @@ IDENTITY = (
 """The columns that name a group."""
 
 _VERDICT = (
-    "wins, loses: the 95 % interval of the difference, a bootstrap over questions, excludes 0; p "
-    "is of an exact test, which may disagree where questions are few"
+    "wins, loses: the 95 % interval of the difference, a bootstrap over questions, excludes 0. "
+    "Fewer than 6 questions tie if all their differences have one sign. p is of an exact test, "
+    "which may disagree where questions are few"
 )
 
 COSTS = {

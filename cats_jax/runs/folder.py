@@ -64,6 +64,16 @@ class RunFolder:
         known = notes if isinstance(notes, list) else []
         return tuple(note for note in known if isinstance(note, str))
 
+    @property
+    def max_depth(self) -> int:
+        """Largest number of steps of a path.
+
+        Raises:
+            BadInputError: the manifest does not say it.
+        """
+        with reading(repr(str(self.folder / MANIFEST))):
+            return int(self.manifest["config"]["max_depth"])
+
     def tree(self, row: Row) -> SearchResult:
         """The search result behind a row; its candidates have no token ids, which are not stored.
 

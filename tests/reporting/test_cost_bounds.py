@@ -112,6 +112,14 @@ def test_a_method_that_rewrites_answers_samples_at_most_n(tmp_path):
     assert found.candidates == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_manifest_without_a_largest_number_of_steps_is_named(tmp_path):
+    run = searched(tmp_path)
+    config = {k: v for k, v in run.manifest["config"].items() if k not in ("budget", "max_depth")}
+    run = dataclasses.replace(run, manifest={**run.manifest, "config": config})
+    with pytest.raises(BadInputError, match=r"manifest.json' is damaged .*max_depth"):
+        bounds(run)
+
+
 def test_a_question_beyond_the_premise_takes_the_bound_away(tmp_path):
     run = searched(tmp_path)
     ledger = dataclasses.replace(run.rows[0].ledger, prompt_computed=10 * COMPUTED, flops=1e12)
