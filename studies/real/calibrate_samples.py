@@ -6,6 +6,10 @@ SAMPLES is a .jsonl.gz file. A line has `row`, the number of a question, and `sa
 `scores` of the PRM, and `right`. As in `cats-jax calibrate`, a step counts as right if a recorded
 completion of its text is right, and groups of 1 to 16 siblings give its votes. Only first steps are
 read, because later steps have hardly any siblings.
+
+With `--questions FILE` SAMPLES has paths instead: `question`, `steps`, `labels` and, by PRM,
+`scores` of the steps. A path is right if its last label is 1. Paths without scores, which
+were cut, are left out. The row of a question is its place in FILE, and `--prm` selects the scores.
 """
 
 from __future__ import annotations
@@ -63,15 +67,38 @@ def first_steps(
     return np.array(inputs), np.array(right), np.array(weights)
 
 
+def of_paths(
+    paths: Iterable[dict[str, Any]], questions: Iterable[str], prm: str
+) -> list[dict[str, Any]]:
+    """Recorded paths in the form of SAMPLES; questions without a path are left out."""
+    samples: dict[str, list[dict[str, Any]]] = {}
+    for path in paths:
+        if "scores" in path:
+            right = path["labels"][-1] == 1
+            sample = {"steps": path["steps"], "scores": path["scores"][prm], "right": right}
+            samples.setdefault(path["question"], []).append(sample)
+    return [
+        {"row": row, "samples": samples[question]}
+        for row, question in enumerate(questions)
+        if question in samples
+    ]
+
+
 def main() -> None:
     """Fit, print and write the calibration."""
     parser = argparse.ArgumentParser(description="Fit a calibration to recorded samples.")
     parser.add_argument("samples", type=pathlib.Path)
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--first-row", type=int, default=_FIRST_ROW)
+    parser.add_argument("--prm", default=LABEL, help="label of the PRM in the recipe")
+    parser.add_argument("--questions", type=pathlib.Path, help=".jsonl file, for SAMPLES of paths")
     options = parser.parse_args()
     with gzip.open(options.samples, "rt", encoding="utf-8") as file:
-        questions = [q for line in file if (q := json.loads(line))["row"] >= options.first_row]
+        rows = [json.loads(line) for line in file]
+    if options.questions is not None:
+        texts = map(json.loads, options.questions.read_text(encoding="utf-8").splitlines())
+        rows = of_paths(rows, (row["question"] for row in texts), options.prm)
+    questions = [question for question in rows if question["row"] >= options.first_row]
     inputs, right, weights = first_steps(questions)
     fit = fit_logistic(inputs, right.astype(float), weights, (0, 1, 0))
     names = ("intercept", "slope", "agreement")
@@ -80,7 +107,7 @@ def main() -> None:
         "kind": "calibration",
         "rows": [questions[0]["row"], questions[-1]["row"]],
         "candidates": len(right),
-        "prms": {LABEL: values},
+        "prms": {options.prm: values},
     }
     write_calibration(options.output, content)
     share = float((weights * right).sum() / weights.sum())

@@ -137,6 +137,19 @@ def test_votes_and_rightness_of_first_steps():
     assert weights.sum() == pytest.approx(4)
 
 
+def test_paths_are_grouped_by_question():
+    def path(question, score, right):
+        steps, scores = ["a", "b"], {"head": [score, 0.5], "other": [0.1, 0.1]}
+        return {"question": question, "steps": steps, "labels": [int(right)] * 2, "scores": scores}
+
+    cut = {"question": "p", "steps": ["a"], "labels": [0]}
+    paths = [path("q", 0.2, True), path("p", 0.3, False), cut, path("q", 0.4, False)]
+    first, second = calibrate_samples.of_paths(paths, ["p", "o", "q"], "head")
+    assert (first["row"], second["row"]) == (0, 2)
+    assert first["samples"] == [{"steps": ["a", "b"], "scores": [0.3, 0.5], "right": False}]
+    assert [sample["right"] for sample in second["samples"]] == [True, False]
+
+
 # --- the recipe ---
 
 
