@@ -66,9 +66,11 @@ class ActorCritic(NamedTuple):
 
         Args:
             state: parameters at which to differentiate.
+            decisions: inputs of the actor, and the actions taken.
             share: weight of each row in the sum.
             errors: function from the critic's parameters to the error of each row, f32[N].
             actor_loss: `(log_prob, errors) -> loss`, row by row.
+            entropy_weight: factor of the weighted sum of entropies that is subtracted.
         """
 
         def critic_objective(params: Any) -> tuple[jax.Array, jax.Array]:

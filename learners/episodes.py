@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
 
     correct: jax.Array  # bool[B]
     candidates: jax.Array  # i32[B]
-    cost: jax.Array  # f32[B]; in units of the price
+    cost: jax.Array  # f32[B]; in units of 100 candidates or of 1000 tokens
     action_counts: jax.Array  # i32[B, A]
     reward: jax.Array  # f32[B]; sum of the rewards of its decisions
 

@@ -95,8 +95,8 @@ def question_returns(
 ) -> search.cats.Transition:
     """One row per decision, with its question's lambda-return as reward, and discount 0.
 
-    The reward of a tick is minus the price of the whole search's cost from this tick until the next
-    decision. The last reward includes the bonus of the episode.
+    The reward of a tick is minus the price times the cost of the whole search from this tick until
+    the next decision. The last reward includes the bonus of the episode.
 
     Args:
         values: the critic's value of every decision's node.

@@ -36,7 +36,7 @@ PATHS_PER_PRICE = 100.0
 
 
 class Recorded(NamedTuple):
-    """The recorded paths of Q questions, at most M of each."""
+    """The recorded paths of Q questions, M of each."""
 
     answers: search.stopping.Answers  # leaves [Q, M]; a path that came to nothing is not valid
     right: jax.Array  # bool[Q, M]; the path's answer is the right one
@@ -90,7 +90,10 @@ def stopping_networks(config: StoppingConfig) -> tuple[Network, Network]:
 def make_stopping(
     config: StoppingConfig,
 ) -> Callable[[Recorded, jax.Array], tuple[LearnerState, Float[Array, " I"]]]:
-    """The training `(recorded, key) -> (state, mean return of each update)`; consumes the key."""
+    """The training `(recorded, key) -> (state, mean return of each update)`; consumes the key.
+
+    It raises ValueError if there are fewer recorded paths of a question than the largest N.
+    """
     actor, critic = stopping_networks(config)
     learner = make_learner(actor, critic, ACTIONS, config.learner, config.num_iterations)
 
@@ -108,6 +111,9 @@ def make_stopping(
         return state, jnp.mean(returns)
 
     def train(recorded: Recorded, key: jax.Array) -> tuple[LearnerState, Float[Array, " I"]]:
+        paths, most = recorded.right.shape[1], max(config.num_candidates)
+        if paths < most:
+            raise ValueError(f"recorded has {paths} paths of a question: N = {most} needs as many")
         init_key, run_key = jax.random.split(key)
         keys = jax.random.split(run_key, config.num_iterations)
         indices = jnp.arange(config.num_iterations, dtype=jnp.int32)

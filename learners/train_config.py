@@ -42,7 +42,8 @@ class TrainConfig:
         num_candidates: values of N, drawn uniformly for every question.
         max_depth: upper bound of the `max_depth` of the environment's questions.
         num_iterations: number of iterations, each of searches and one update.
-        num_episodes: searches per iteration.
+        num_episodes: searches per iteration, but at least one question for each pool size that the
+            values of N need, see `learners.update_fns.BUCKETS`.
         searches_per_question: a divisor of num_episodes. With more than one, the mean return of the
             question's other searches is subtracted from a return, see
             `learners.returns.mean_of_others`. For Monte-Carlo returns of "outcome" only.
@@ -123,10 +124,11 @@ class TrainConfig:
         several = f"searches_per_question={self.searches_per_question}"
         if self.num_episodes % self.searches_per_question:
             raise ValueError(f"{several} must divide num_episodes={self.num_episodes}")
-        if self.searches_per_question > 1 and (self.reward, self.gae_lambda) != ("outcome", 1.0):
+        returns = (self.reward, self.gae_lambda, self.num_steps)
+        if self.searches_per_question > 1 and returns != ("outcome", 1.0, None):
             raise ValueError(
-                f"{several} needs reward='outcome' and gae_lambda=1: only a whole question's "
-                "return can be compared with its other searches'"
+                f"{several} needs reward='outcome' and gae_lambda=1, without num_steps: only a "
+                "whole question's return can be compared with its other searches'"
             )
 
 

@@ -112,6 +112,10 @@ def make_train_loop(
 
 
 def has_collapsed(top_action: Float[Array, " I"]) -> Bool[Array, ""]:
-    """Whether one action took over 95 % of the decisions in the last tenth of the iterations."""
+    """Whether `top_action` is above 95 % in the mean over the last tenth of the iterations.
+
+    Args:
+        top_action: share of the most frequent action in each iteration.
+    """
     last = max(1, top_action.shape[0] // 10)
     return jnp.mean(top_action[-last:]) > COLLAPSE_SHARE

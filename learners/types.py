@@ -33,7 +33,7 @@ class Episode(struct.PyTreeNode):
 
     decision: search.cats.Decision  # [D, S]
     transition: search.cats.Transition  # [D, 2 S]; rows 0..S-1: into the decision of that slot
-    cost: jax.Array  # f32[D]; from this tick on until the next one, in units of the price
+    cost: jax.Array  # f32[D]; from this tick to the next, in units of 100 candidates or 1000 tokens
     source: jax.Array  # i32[D, S]; slot, within the tick, of the path that is in this slot after it
     holds: jax.Array  # bool[D, S]; that path continues; its decision has no successor yet
     ends: jax.Array  # i32[D, S]; paths that left this slot for good at the end of the step
@@ -60,4 +60,4 @@ class TrainResult(struct.PyTreeNode):
 
     learner_state: LearnerState
     curves: Curves
-    collapsed: jax.Array  # bool[]; one action in more than 95 % of the last decisions
+    collapsed: jax.Array  # bool[]; see `learners.has_collapsed`

@@ -24,7 +24,9 @@ from .train_config import TrainConfig
 from .types import Curves, Episode, LearnerState, Metrics
 
 BUCKETS = (16, 64, search.state.MAX_CANDIDATES)
-"""Pool sizes of the batches: small pools save time. A question's pool is the smallest >= N."""
+"""Pool sizes of the batches: small pools save time. A question's pool is the smallest >= N.
+
+A pool has no more rows than the largest N of its batch."""
 
 
 class QuestionBatch(NamedTuple):

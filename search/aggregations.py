@@ -26,7 +26,7 @@ class Aggregation(NamedTuple):
 
     Attributes:
         value: path score in [0, 1]; may underflow.
-        key: number that increases strictly with the exact path score.
+        key: number that increases with the exact path score; finite.
     """
 
     value: Callable[[jax.Array, jax.Array], jax.Array]
@@ -83,7 +83,10 @@ def product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float
 
 
 def log_product(step_scores: Float[Array, "*B T"], depth: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """Sum of the logarithms of the step scores, nats: the key of `product`, finite at 0, too."""
+    """Sum of the logarithms of the step scores, nats: the key of `product`.
+
+    A score below the smallest normal float counts as this float, so that the sum is finite.
+    """
     smallest = jnp.finfo(step_scores.dtype).tiny
     # The guard is inside the logarithm: an outer one alone leaves NaN gradients at padding.
     guarded = jnp.where(_taken(step_scores, depth), jnp.maximum(step_scores, smallest), 1.0)

@@ -24,9 +24,10 @@ class TickTokens(NamedTuple):
 def tick_tokens(tick: Tick) -> TickTokens:
     """Tokens that the policy samples and the PRM reads in a tick.
 
-    A greedy child of a node that already has a child is a copy and costs no policy tokens. The PRM
-    reads each text below a node once, after the unread part of the node's path. Equal texts below
-    different nodes count separately. PRM tokens are counted in tokens of the policy.
+    A greedy child with the text of a child from an earlier tick of the step, below the same node,
+    is a copy and costs no policy tokens. The PRM reads each text below a node once, after the
+    unread part of the node's path. Equal texts below different nodes count separately. PRM tokens
+    are counted in tokens of the policy.
     """
     before, request, expansion = tick.before, tick.plan.request, tick.expansion
     pool, parent = before.pool, expansion.parent

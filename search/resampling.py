@@ -34,7 +34,7 @@ def multinomial(
 
 
 def rows_at(uniform: Float[Array, "*B"], mass: Float[Array, " M"]) -> Int[Array, "*B"]:
-    """For each number in [0, 1), the row whose share of the mass, above 0, contains it."""
+    """For each number in [0, 1), the row whose share of the mass contains it; its mass is > 0."""
     cumulative = jnp.cumsum(mass)
     # "right": a mass of 0 has an empty share. A product that rounds up to the sum is the last mass.
     drawn = jnp.searchsorted(cumulative, uniform * cumulative[-1], side="right")

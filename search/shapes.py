@@ -39,7 +39,7 @@ EXPANSION_DTYPES: Mapping[str, Any] = MappingProxyType(
         "num_tokens": jnp.int32,
     }
 )
-"""Dtypes of the fields of `Expansion` other than `embedding`; one value per row."""
+"""Dtypes of the fields that every `Expansion` has, other than `embedding`; one value per row."""
 
 
 def check_planned(planned: Any) -> tuple[Request, Any]:

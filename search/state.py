@@ -58,7 +58,7 @@ def init(
         num_candidates: N in 1..capacity, cap on the candidates of one step; may be traced.
         max_depth: most steps of a path, in 1..depth_capacity; may be traced.
         width: K in 1..N, cap on finished + frontier; default `strategy.width(N)`; may be traced.
-        budget: cap on all candidates; default `num_candidates * max_depth`.
+        budget: cap on all candidates, >= 0; default `num_candidates * max_depth`.
         context: price, sparsity and calibration; numbers or f32[] arrays, may be traced.
         capacity: rows of the pool, static; a small one saves time, see `capacity_for`.
         frontier_capacity: rows of frontier and finished, static, at least K; default `capacity`.

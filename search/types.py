@@ -16,7 +16,8 @@ from flax import struct
 class Calibration(NamedTuple):
     """Numbers of a PRM and a policy that give P(step right), see `search.calibration`.
 
-    The defaults keep a score. A step without a score gets its probability under the policy.
+    The defaults keep a score, clipped to [.01, .99]. A step without a score gets its probability
+    under the policy.
     """
 
     intercept: Any = 0.0  # f32[]
@@ -132,4 +133,5 @@ class StepOutput(struct.PyTreeNode):
 class Unsolved(struct.PyTreeNode):
     """A strategy's report on a solver that has a limit; the host counts and shows it."""
 
-    count: jax.Array  # i32[]; programs of the tick that reached the limit: the solution is feasible
+    # i32[]; programs of the tick that reached the limit: the solution may not be the best one
+    count: jax.Array

@@ -7,7 +7,7 @@ Arguments are numbers or arrays that broadcast; those with the type `float` or `
 Every function computes in float64 and returns the value of the formula, never clipped;
 `is_vacuous_upper` and `is_vacuous_lower` tell whether it is vacuous. An undefined value, even of
 one array element, raises a ValueError that names argument, value and assumption. If no number has
-the requested property, the result is infinity.
+the requested property, the result is infinity, or 0 in place of a largest number.
 
 `theory.estimators` estimates from data what the bounds take as given. Each `theory.check_*` tests a
 claim, and `theory.check_all()` tests all (`theory.checks`).

@@ -176,7 +176,7 @@ def binary_log_wealth(successes: Numbers, trials: Numbers, mean: Numbers) -> Flo
         mean: m in (0, 1).
 
     Returns:
-        ln W in nats, broadcast; -inf where the evidence for m is beyond e^-700.
+        ln W in nats, broadcast; -inf where the tail of the Beta law is 0 in float64.
 
     Raises:
         ValueError: an argument outside its range.

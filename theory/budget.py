@@ -70,7 +70,8 @@ def optimal_num_candidates(
         delta: probability that the deviations are larger, in [0, 1).
 
     Returns:
-        N*; inf for epsilon = 0, where the bound never falls. At p1 = 0 or 1 its limit, 0 at 1.
+        N*; 0 at p1 = 1, and its limit at p1 = 0. For epsilon = 0 and p1 < 1 it is inf, because the
+        bound never falls.
 
     Raises:
         ValueError: an argument outside its range, or gap and epsilon both 0.

@@ -32,7 +32,7 @@ def misranking_paper(gap: Numbers, epsilon: Numbers) -> Floats:
     """The paper's bound for one competitor (the exponential of eq. 6).
 
     exp(-gap**2 / (8 epsilon**2)), Hoeffding's lemma for a mean-zero difference in
-    [-2 epsilon, 2 epsilon]. Needs mean zero, but not independence. At t <= 2 it is at least 0.607,
+    [-2 epsilon, 2 epsilon]. Needs mean zero, but not independence. At t <= 2 it is at least 0.606,
     so a union over several competitors is vacuous; beyond t = 2 the probability is 0.
 
     Args:

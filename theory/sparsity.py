@@ -57,11 +57,11 @@ def measure_sparsity(arrays: Iterable[tuple[str, np.ndarray]]) -> Sparsity:
     Each stored tensor counts once: a tied head does not count again, an unused one counts.
 
     Args:
-        arrays: (name, values) pairs, floating point, any shape; consumed one at a time.
+        arrays: (name, values) pairs of NumPy's floating types, any shape; consumed one at a time.
+            Convert bfloat16 to float32 first.
 
     Raises:
-        ValueError: a mapping, a repeated name, a tensor that is not floating point, NaN or
-            infinity.
+        ValueError: a mapping, a repeated name, a tensor of another type, NaN or infinity.
     """
     sizes: dict[str, int] = {}
     zeros: dict[str, int] = {}
@@ -120,7 +120,7 @@ def sparsity_bound(
     c = arguments.nonnegative("c", c, "a code length can't be negative")
     nats = nonzero * np.log(params)
     with np.errstate(over="ignore"):
-        cost = np.where(nats > 0, c * np.where(nats > 0, nats, 1.0), 0.0)
+        cost = np.where((nats > 0) | np.isinf(c), c * np.where(nats > 0, nats, 1.0), 0.0)
     return generalization_gap_bound(cost, num_samples=num_samples, delta=delta)
 
 

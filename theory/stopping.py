@@ -48,8 +48,8 @@ def certify_stopping(
     the tests in the order "descending".
 
     Args:
-        scores: f64[n, N], of the paths of each question in the order of sampling; -1 for a path
-            without an answer, at which no search stops.
+        scores: f64[n, N] in [0, 1], of the paths of each question in the order of sampling; -1 for
+            a path without an answer, at which no search stops.
         right: bool[n, N], whether the answer of each path is right.
         thresholds: f64[G], rising, at least 0, fixed before the data.
         max_loss: accuracy that may be lost, in (0, 1).

@@ -207,9 +207,14 @@ def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> path
     start = _start(options)
     config = _configured(options, start)
     if isinstance(config.learner.algorithm, learners.AWR):
+        others = (
+            name
+            for name, each in CONFIGS.items()
+            if not isinstance(each.learner.algorithm, learners.AWR)
+        )
         raise BadInputError(
             "--online with learner.algorithm=AWR: it learns from decisions of other policies; "
-            f"choose one of {', '.join(name for name in CONFIGS if name != 'offline')}"
+            f"choose one of {', '.join(others)}"
         )
     assert options.online is not None
     return train_online(

@@ -100,8 +100,9 @@ def extract(
 ) -> Float[Array, "N F"]:
     """Features of every frontier slot; zeros for slots without a valid child.
 
-    All features are scaled to about [-1, 1], except the two sparsities: log10(max(s, 1e-6)). The
-    scores are path scores of the children, best first, and 0 beyond the last child. `std` is the
+    The two sparsities are log10(max(s, 1e-6)), and `round` is the round / 4, which may exceed 1.
+    The other features are scaled to about [-1, 1]. The scores are path scores of the children, best
+    first, and 0 beyond the last child. `std` is the
     population standard deviation. `gap` is the first score minus the second, 0 for one child.
     `num_children`, `distinct_texts`, `budget_left`, `step_left`, `num_candidates` and `unread` are
     log2(1 + count) / 8. `prm_token_cost` is log2(1 + rate) / 4. `prm_weight` is the slope's share

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
-from ..interface import Strategy, request, share_of_candidates
+from ..interface import Sampling, Strategy, request, share_of_candidates
 from ..ranking import retain
 from ..state import candidates_left, where_rows
 from ..types import Plan, Request, SearchState
@@ -125,7 +125,8 @@ def _make_plan(
         observation = Observation(features=seen, legal=legal, deciding=deciding, state=state)
         index, log_prob = policy(params, key, observation)
         chosen = config.actions.lookup(jnp.where(stuck, config.actions.retry, index))
-        chosen = where_rows(unscored, _copies(in_doubt & (available > 0)), chosen)
+        copies = _copies(in_doubt & (available > 0), config.base)
+        chosen = where_rows(unscored, copies, chosen)
         num_extra = jnp.where(deciding, chosen.num_extra, 0)
         num_retain = jnp.where(deciding, chosen.num_retain, state.memory.num_retain)
         decision = Decision(
@@ -165,15 +166,15 @@ def _make_asks(
     return asks
 
 
-def _copies(asks: Bool[Array, " N"]) -> Action:
+def _copies(asks: Bool[Array, " N"], base: Sampling) -> Action:
     """One more greedy child, which the PRM scores, for each node in `asks`; no child for others."""
     one = asks.astype(jnp.int32)
     return Action(
         num_extra=one,
         num_retain=jnp.ones_like(one),
         temperature=jnp.zeros(asks.shape, jnp.float32),
-        top_p=jnp.ones(asks.shape, jnp.float32),
-        top_k=jnp.zeros_like(one),
+        top_p=jnp.full(asks.shape, base.top_p, jnp.float32),
+        top_k=jnp.full(asks.shape, base.top_k, jnp.int32),
     )
 
 

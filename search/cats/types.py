@@ -58,13 +58,15 @@ class Transition(struct.PyTreeNode):
     reward_t: jax.Array  # f32[N]
     discount_t: jax.Array  # f32[N]; gamma, or 0 where the path or the search ended
     features_t: jax.Array  # f32[N, F]; zeros where discount_t is 0
-    weight_t: jax.Array  # f32[N]; 1 for a surviving child, 0 for padding
+    weight_t: jax.Array  # f32[N]; 1, or 0 for padding
 
 
 class DecisionRecord(struct.PyTreeNode):
     """What a recorder keeps of one tick, `S` frontier slots."""
 
     decision: Decision  # [S]
-    transition: Transition  # [2 S]; decisions followed by another one, then those that end here
+    # [2 S]; of decisions that are followed by another one or have no valid child, then of those
+    # whose paths end here
+    transition: Transition
     pending: Decision  # [S]; after the tick: each path's last decision, not yet in a transition
     last_reward: jax.Array  # f32[S]; of the newest decision on the path in this slot

@@ -102,9 +102,13 @@ def directed(
 
 
 def rounded(shares: Float[Array, " N"], places: Int[Array, ""]) -> Int[Array, " N"]:
-    """Numbers of children that sum to `places`, if a row has a share: round(places * shares).
+    """Numbers of children, round(places * shares), that sum to `places`.
 
     Halves are rounded to even. The list of copies, in row order, is cut or repeated to `places`.
+
+    Args:
+        shares: sum to 1; at least one and at most `places` of them are positive.
+        places: number to divide.
     """
     twice = 2.0 * shares * places.astype(shares.dtype)
     nearest = jnp.round(twice)

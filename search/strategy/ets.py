@@ -8,12 +8,12 @@ keys and values take memory) and many clusters of steps. Only kept leaves get pl
 Five things differ. A step's vector is a hidden state of the policy at its end, see
 `search.vectors`, and not the output of an embedding model that reads the text of the step alone.
 The places are those of `rebase`: their float32 shares may allot a place too many, also before the
-program, whose optimum this can change. If scores are equal, the lower row comes first; in their
-code it does so in the program, and the later one does when the kept leaves get their places. A path
-that is unfinished at the largest depth has no answer there; here its last step runs to the end of
-the answer. Their solver has no limit; `ets_program` has one, which the search reports, and may
-choose another set of leaves if several are equally good. The code's guard for steps that all have
-one text is left out, because it changes no set: such steps are one cluster, which any leaf covers.
+program, whose optimum this can change. Among equal scores the lower row comes first; in their code
+the later row comes first when the kept leaves get their places. A path that is unfinished at the
+largest depth has no answer there; here its last step runs to the end of the answer. Their solver
+has no limit; `ets_program` has one, which the search reports, and may choose another set of leaves
+if several are equally good. The code's guard for steps that all have one text is left out, because
+it changes no set: such steps are one cluster, which any leaf covers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The integer program of ETS, and its solution in the graph.
 
-With leaves i, branch nodes j (all nodes above a leaf, the question included) and clusters k,
+With N leaves i, M branch nodes j (all nodes above a leaf, the question included) and K clusters k,
 
     max  sum_i O_i x_i - lambdac / (M + N) (sum_i x_i + sum_j y_j) + lambdas / K sum_k c_k,
 

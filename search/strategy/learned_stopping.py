@@ -39,7 +39,7 @@ def learned_stopping(
     path_score: str = "min",
     sampling: Sampling = Sampling(),
 ) -> Strategy:
-    """Whole paths, one after the other, until `stopper` stops the search; N is the most of them.
+    """Whole paths, one after the other, until `stopper` stops the search; at most N.
 
     The price in the search's context is that of 100 paths, in units of a right answer.
 

@@ -45,10 +45,10 @@ def mcts(
     path takes one of the K places, and the search ends when none is free.
 
     Args:
-        branching: B, children of a leaf.
-        exploration: factor of a node's bonus sqrt(ln(parent's visits) / visits).
-        max_nodes: most nodes of the tree; above the budget it has no effect. The default ends the
-            growth of the tree at N = 256 and 10 steps, or at N = 64 and 40 steps.
+        branching: B, children of a leaf, at least 1; N if that is less.
+        exploration: factor of a node's bonus sqrt(ln(parent's visits) / visits), 0 to 1e30.
+        max_nodes: most nodes of the tree, 2 to 16384; above the budget it has no effect. The
+            default ends the growth of the tree at N = 256 and 10 steps, or at N = 64 and 40 steps.
         path_score: path score that is backed up and that ranks paths.
 
     Raises:

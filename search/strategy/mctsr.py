@@ -24,8 +24,8 @@ What differs from the authors' code:
 - Answers with equal texts are separate nodes. In the authors' code they are one node, which loses
   its earlier children and its parent.
 - The authors' code updates Q' only of nodes that have a child without children; here of all nodes.
-- Of equal UCT values the earlier node's counts. The dummy answer is node 0, and so comes first; in
-  the authors' code the first answer comes before it.
+- Among nodes of equal UCT the earlier one is chosen. The dummy answer is node 0, and so comes
+  first; in the authors' code the first answer comes before it.
 - N is the number of sampled answers. The authors' temperature is .95.
 """
 

@@ -15,8 +15,8 @@ it, as in conditional sequential Monte Carlo; its_hub takes the score of the ref
 at every step, and the paper's code that of one step later. N may leave a remainder. A spent budget
 ends the search, and the reference may then answer. There is one reference. The answer is not drawn
 by weight. Invalid candidates are not particles, and only particles with an answer are chosen as the
-answer. Of equal weights the reference comes first, and there the last. Neither code has ancestor
-sampling.
+answer. Among particles of equal weights the reference comes first, and last in its_hub. Neither
+code has ancestor sampling.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Six things differ from the code. Memory is a number of tokens and not that of a 
 and not the most that fit. Paths are checked after each step and not after each token. The PRM
 scores every step, because the loop can't request a score of an earlier step; their reward model
 reads each path from its beginning at every check. At least one path is kept: if round((1 - alpha)
-n) is 0 for n ranked paths, the code keeps none and ends. Of equal scores the lower row comes first;
-in the code the path with the better rank at the last check does, after those that had ended. A
+n) is 0 for n ranked paths, the code keeps none and ends. Among equal scores the lower row comes
+first; in the code those that had ended come first, and then the better rank at the last check. A
 finished path that is dropped leaves the ranking and may still answer; the code also drops its
 answer if it has just ended.
 """

@@ -44,7 +44,7 @@ class AnswerStatistics(struct.PyTreeNode):
     """Number, sum and sum of squares of the scores that a posterior has seen."""
 
     own: jax.Array  # f32[M, 3]; of each node and all rewrites below it
-    wider: jax.Array  # f32[M, 3]; of each node's children: of new answers there
+    wider: jax.Array  # f32[M, 3]; of each node's children, without those below them
     deeper: jax.Array  # f32[M, 3]; of all nodes below each node's children
 
 

@@ -94,6 +94,13 @@ def test_a_stopper_learns_where_more_paths_pay():
     assert np.mean(returns[-10:]) > np.mean(returns[:10])
 
 
+def test_fewer_recorded_paths_than_n_are_refused():
+    """The search would otherwise seem to stop after its first path."""
+    train = learners.make_stopping(CONFIG)
+    with pytest.raises(ValueError, match="recorded has 7 paths of a question: N = 8 needs as many"):
+        train(_recorded([[0] * (NUM_PATHS - 1)]), jax.random.key(0))
+
+
 def test_what_is_out_of_range_is_named():
     for changes, message in (
         ({"num_candidates": (1,)}, "values of 2 to 256, got"),

@@ -301,6 +301,10 @@ def test_collapse(shares, expected):
             {**OUTCOME, "gae_lambda": 0.9, "searches_per_question": 2},
             "searches_per_question=2 needs reward='outcome'",
         ),
+        (
+            {**OUTCOME, "gae_lambda": 1.0, "num_steps": 3, "searches_per_question": 2},
+            "searches_per_question=2 needs reward='outcome' and gae_lambda=1, without num_steps",
+        ),
         ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
         ({"actor_hidden": (0,)}, "actor_hidden must be an integer >= 1, got 0"),
         ({"num_iterations": True}, "num_iterations must be an integer >= 1, got True"),

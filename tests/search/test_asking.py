@@ -1,6 +1,7 @@
 """`CatsConfig.prm_threshold`: which nodes ask the PRM, accept their child, or decide."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -21,19 +22,19 @@ ACCEPTED, ASKED = (0, None), (1, 0.0)
 """Children sampled, and their temperature where there are any."""
 
 
-def planned(key, features, left):
+def planned(key, features, left, config=CONFIG):
     """The request and the decision of a node with one child and these features."""
     row = np.zeros((1, len(NAMES)), np.float32)
     for name, value in features.items():
         row[0, NAMES.index(name)] = value
-    return _planned(key, row, np.int32(left))
+    return _planned(key, row, np.int32(left), config)
 
 
-@jax.jit
-def _planned(key, row, left):
+@functools.partial(jax.jit, static_argnums=3)
+def _planned(key, row, left, config):
     strategy = search.cats.cats(
         search.cats.sample_while_below("step_best"),
-        CONFIG,
+        config,
         features=search.cats.FeatureSet(NAMES, lambda state, aggregation: row),
     )
     state = search.init(
@@ -100,6 +101,16 @@ def test_a_step_has_one_round_more_to_ask_in():
     asking = search.cats.cats(search.cats.random_policy, CONFIG)
     assert asking.num_phases == plain.num_phases + 1
     assert asking.needs_log_probs
+
+
+def test_a_node_asks_with_the_sampling_of_its_base_child(key):
+    base = search.Sampling(temperature=0.0, top_p=0.9, top_k=5)
+    config = dataclasses.replace(CONFIG, base=base)
+    request, _ = planned(key, {"step_best": 0.1, "prm_weight": 1.0}, 8, config)
+    assert int(request.num_samples[0]) == 1
+    assert float(request.temperature[0]) == 0.0
+    assert float(request.top_p[0]) == np.float32(0.9)
+    assert int(request.top_k[0]) == 5
 
 
 @pytest.mark.parametrize(

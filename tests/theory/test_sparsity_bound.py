@@ -49,6 +49,13 @@ def test_it_is_the_bound_of_its_code():
     assert theory.sparsity_bound(k, d, **data, c=np.inf) == np.inf
 
 
+@pytest.mark.parametrize(("k", "d"), [(0, 10), (0, 1), (1, 1)])
+def test_without_a_code_that_fits_it_is_infinite(k, d):
+    """No factor of 0 nats pays for a code, which has at least ln(d + 1) nats."""
+    c = theory.support_code_c(k, d, bits_per_value=16)
+    assert theory.sparsity_bound(k, d, num_samples=100, delta=0.05, c=c) == np.inf
+
+
 # The PRMs of the paper's tab:sparse: parameters, share below 1e-4 (both printed, two RLHFlow rows
 # alike), then the bound and the c of 16-bit weights. The paper computes no value of its bound:
 # n = 800 000, delta = .05 and c = 1 are our choice, and d = number of parameters is our reading.

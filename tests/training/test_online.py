@@ -559,6 +559,7 @@ def test_refuses_recipes_before_a_model_is_loaded(tmp_path, changes, labels, mes
             r"actor_hidden=\(8,\), but .*has \(64, 64\)",
         ),
         ({"config": "offline"}, "learner.algorithm=AWR: .*cats, calibrated, paper"),
+        ({"config": "clone"}, "paper-bank, tokens, selective$"),
     ],
 )
 def test_refuses_options_without_meaning(tmp_path, options, message):

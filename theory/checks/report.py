@@ -54,7 +54,7 @@ class CheckReport:
         verdict: of this run. `FAILS`: some case lies beyond the bound by more than its interval.
             Otherwise `HOLDS` with a proof, and `OPEN` without one.
         slack: distance of the truth from the bound in the worst case; negative where the claim is
-            violated; with a Clopper-Pearson interval if sampled.
+            violated; with the interval of the truth if sampled.
         where: the worst case, with truth and bound.
         proof: why the claim holds for the cases not run, or empty.
         remedy: for a claim that fails, what is true instead.

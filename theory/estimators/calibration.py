@@ -160,7 +160,8 @@ def bootstrap(
 
     Args:
         figures: name -> function of weights f64[n], which count how often the unit of each value
-            was drawn. Resamples in which it raises ValueError are left out; weights of 1 raise it.
+            was drawn. Resamples in which it raises ValueError are left out. For weights of 1, which
+            give the value, the error is passed on.
         units: unit of each value, [n]: a resample draws as many units as there are.
 
     Returns:

@@ -94,7 +94,7 @@ def sparsity_max_p(predictors: Mapping[str, Sequence[float]], error: Sequence[fl
     """p value of the largest |Spearman's rho| of several predictors, corrected for their number.
 
     The share of all orders of the errors whose largest |rho| over the predictors is at least the
-    observed one (the max-statistic of Westfall and Young, 1993). It is below the smallest p value
+    observed one (the max-statistic of Westfall and Young, 1993). It is at most the smallest p value
     times the number of predictors, because it includes their dependence.
 
     Args:
