@@ -20,7 +20,7 @@ def calibrate(
     Args:
         bank: step bank of training questions.
         output: JSON file, replaced if it exists.
-        held_out: step bank of other questions, for the figures; default: --bank.
+        held_out: step bank of other questions, for the figures; default: the bank itself.
         likelihood: weigh a step's likelihood under the policy in place of its siblings' votes, and
             fit the value of a step that the PRM has not scored. Controllers that choose what the
             PRM scores need this.

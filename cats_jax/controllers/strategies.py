@@ -18,7 +18,7 @@ from search.answers import answer_weighted
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
-from ..live.method import Fingerprints, Origin
+from ..live.method import Fingerprints, Origin, check_trained
 from ..live.method import SearchMethod as SearchMethod
 from ..specs.calibrations import Calibrations
 from ..specs.functions import is_function_name, load_function
@@ -214,19 +214,12 @@ def _cats(
         if prm_token_cost is None
         else _number("prm_token_cost", prm_token_cost, _RATE)
     )
-    # Below the smallest price of its training, a controller spends about as much as at that price.
-    for name, value, known in (
-        ("price", price, config.prices),
-        ("prm_token_cost", rate, config.prm_token_costs),
-    ):
-        if value > max(known) > 0.0:
-            raise BadInputError(
-                f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
-                f"{max(known):g}: stay in this range, or train another one"
-            )
+    check_trained("price", price, config.prices)
+    check_trained("prm_token_cost", rate, config.prm_token_costs)
     searched = _with_selective_calls(found.config, prm_threshold, min_prm_weight)
     strategy = search.cats.cats(make_controller(found, mode), searched)
-    return SearchMethod(strategy, found.actor, price, rate, origin_of(path.name, found.info))
+    origin = origin_of(path.name, found.info)
+    return SearchMethod(strategy, found.actor, price, rate, origin, config.prices)
 
 
 _RATE = "the cost of a PRM token relative to a policy token"
@@ -266,14 +259,9 @@ def _learned_stopping(
     if price is None:
         price = known[len(known) // 2]
     price = _number("price", price, "the price of 100 paths, in right answers")
-    if price > known[-1] > 0.0:
-        raise BadInputError(
-            f"price={price:g}: this stopper was trained at prices of {known[0]:g} to "
-            f"{known[-1]:g}: stay in this range, or train another one"
-        )
-    return SearchMethod(
-        found.strategy(sampling), found.actor, price, 1.0, origin_of(path.name, found.info)
-    )
+    check_trained("price", price, known)
+    origin = origin_of(path.name, found.info)
+    return SearchMethod(found.strategy(sampling), found.actor, price, 1.0, origin, known)
 
 
 def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:

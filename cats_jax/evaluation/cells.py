@@ -48,6 +48,7 @@ class Cell:
         calibration: values of the PRM's calibration; the identity if the recipe has none.
         prm_token_cost: cost of a PRM token relative to a policy token, an input of the controller.
         prompts: prompts of the strategy's rewrites and comparisons.
+        prices: prices in the training of the controller; empty without one.
     """
 
     spec: StrategySpec
@@ -60,6 +61,7 @@ class Cell:
     price: float = 0.0
     prm_token_cost: float = 1.0
     prompts: StrategyPrompts = field(default_factory=StrategyPrompts)
+    prices: Sequence[float] = ()
 
     @property
     def title(self) -> str:
@@ -151,6 +153,7 @@ def grid(
                             price=method.price,
                             prm_token_cost=method.prm_token_cost,
                             prompts=prompts,
+                            prices=method.prices,
                         )
                     )
     for spec in recipe.strategies:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -99,6 +99,18 @@ def _same(model: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     return model == known or by_name
 
 
+def check_trained(name: str, value: float, known: Sequence[float]) -> None:
+    """Raise BadInputError for a value above all those in the training of a controller.
+
+    Below the smallest value of its training, a controller spends about as much as at that value.
+    """
+    if known and value > max(known) > 0.0:
+        raise BadInputError(
+            f"{name}={value:g}: this controller was trained at {name}s of {min(known):g} to "
+            f"{max(known):g}: stay in this range, or train another one"
+        )
+
+
 class SearchMethod(NamedTuple):
     """A strategy with the values that a search with it needs.
 
@@ -109,6 +121,7 @@ class SearchMethod(NamedTuple):
         prm_token_cost: cost of a PRM token relative to a policy token, in the context of the
             search.
         origin: what the controller was trained with; None for other methods.
+        prices: prices in the training of the controller; empty for other methods.
     """
 
     strategy: search.Strategy
@@ -116,6 +129,7 @@ class SearchMethod(NamedTuple):
     price: float = 0.0
     prm_token_cost: float = 1.0
     origin: Origin | None = None
+    prices: Sequence[float] = ()
 
     def calibration(
         self, policy: str, prm: str | None, given: str | pathlib.Path | None = None

@@ -36,7 +36,7 @@ from .comparisons import Comparisons, Judge, unread_note, writer_of
 from .driver import SearchBatch
 from .jobs import Job, SearchSettings
 from .limits import Limits
-from .method import SearchMethod
+from .method import SearchMethod, check_trained
 from .proxies import innermost
 from .ranked_answers import RankScorer
 from .results import SearchResult, unsolved_note
@@ -138,6 +138,7 @@ class Searcher:
         prm_token_cost = method.prm_token_cost if prm_token_cost is None else prm_token_cost
         check_counts(max_depth=max_depth, in_flight=in_flight)
         check_rates(price=price, prm_token_cost=prm_token_cost)
+        check_trained("price", price, method.prices)
         check_limits(budget, max_tokens, max_seconds)
         strategy = fitting_strategy(method.strategy, num_candidates, policy, scorer)
         read = scorer if strategy.uses_scores else None

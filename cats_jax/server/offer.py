@@ -16,6 +16,7 @@ from ..evaluation.runners import check_steps, largest_work, searcher_of
 from ..grading.graders import default_grader
 from ..live.abstention import decided
 from ..live.arguments import check_width
+from ..live.method import check_trained
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
@@ -158,6 +159,10 @@ class Offer:
                 f"budget={budget}: this server samples at most {recipe.budget} candidates a search",
                 "budget",
             )
+        try:
+            check_trained("price", request.price or 0.0, cell.prices)
+        except BadInputError as error:
+            raise bad_request(str(error), "price") from error
         settings = Settings(
             strategy=label,
             num_candidates=num_candidates,

@@ -6,6 +6,7 @@ import scripted
 import search
 from cats_jax import Question, Searcher
 from cats_jax.errors import BadInputError
+from cats_jax.live.method import SearchMethod
 
 
 class NeedsFolder:
@@ -30,6 +31,9 @@ class ListPrm(scripted.ScriptedPrm):
 
 class ConcurrentListPolicy(ListPolicy):
     concurrent = True
+
+
+TRAINED = SearchMethod(search.beam(), prices=(2.0, 0.5))
 
 
 def _searcher(**changes):
@@ -68,6 +72,7 @@ def _searcher(**changes):
         ({"max_tokens": 0}, r"max_tokens=0: must be an integer of at least 1"),
         ({"max_seconds": "1"}, r"max_seconds='1': must be a number >= 0"),
         ({"price": "high"}, r"price='high': must be a number >= 0"),
+        ({"strategy": TRAINED, "price": 2.5}, "price=2.5: .* trained at prices of 0.5 to 2: stay"),
     ],
 )
 def test_wrong_objects(changes, message):

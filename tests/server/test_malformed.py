@@ -236,13 +236,15 @@ def test_a_system_message_stands_before_the_question():
         ({"strategy": "os:system"}, "not served"),
         ({"num_candidates": 9}, "at most 8"),
         ({"budget": 41}, "at most 40"),
+        ({"strategy": "cats", "price": 0.7}, "trained at prices of .* to 0.6"),
         ({"messages": [{"role": "user", "content": " \n"}]}, "blank"),
         ({"messages": [{"role": "user", "content": "x" * 201}]}, "at most 200"),
         ({"messages": [{"role": "system", "content": ""}, *GOOD["messages"]]}, "system message"),
     ],
 )
 def test_what_is_not_offered_is_refused(extra, match):
-    offer = letters(budget=40).offer
+    cats = {"name": "cats", "price": 0.1}  # of the shipped controller, trained at up to 0.6
+    offer = letters(budget=40, strategies=["beam", cats]).offer
     assert offer.settings(parsed().request).budget == 40
     with pytest.raises(RefusedRequestError, match=match) as refused:
         offer.settings(parsed(**extra).request)
