@@ -58,8 +58,9 @@ _DEGREES = re.compile(rf"{_DEGREE}(?:\s*[CF]$)?")
 _ORDINAL = re.compile(
     rf"(?<!\d)(\d+)(?: ?\^ ?\{{? ?(?:{TEXT_COMMAND} ?\{{)? ?)?(st|nd|rd|th) ?\}}*$"
 )
-# An angle in degrees inside of a formula is a number: \sin 30^\circ is not \sin 30.
-_WAVES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+# An angle in degrees inside of a formula is a number: \sin 30^\circ is not \sin 30. A plain `sec`
+# may be seconds.
+_WAVES = re.compile(r"(?:(?<![a-zA-Z])(?:sin|cos|tan|cot|csc)|\\sec)(?![a-zA-Z])")
 _ANGLE = re.compile(rf"(?<![\d.])(\d+(?:\.\d+)?)\s*{_DEGREE}")
 _CURRENCY = re.compile(r"(?:\bUS ?)?\\?\$|[€£¥₹¢]|\bUSD\b|\\(?:pounds|euro)\b")
 _PERCENT = re.compile(r"\\?%")
