@@ -293,7 +293,7 @@ class ModelFacts(NamedTuple):
         adds_tokens: steps may have tokens that were not sampled, and usage does not count them as
             `generated`.
         finished_only: the PRM is an outcome model: `score` is called for finished answers only.
-        note: message of the PRM for the end of a run, in one line.
+        note: message of the model for the end of a run, in one line.
         recomputed: number of tokens computed again so far for lack of memory.
     """
 
@@ -314,8 +314,8 @@ def facts_of(model: StepGenerator | StepScorer | None) -> ModelFacts:
     return ModelFacts(*(getattr(model, name, default) for name, default in defaults.items()))
 
 
-def warn_note(model: StepScorer | None) -> None:
-    """Show the note of a PRM as a RunWarning, at the end of the work with it."""
+def warn_note(model: StepGenerator | StepScorer | None) -> None:
+    """Show the note of a model as a RunWarning, at the end of the work with it."""
     if (note := facts_of(model).note) is not None:
         warnings.warn(note, RunWarning, stacklevel=2)
 

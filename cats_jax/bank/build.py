@@ -233,8 +233,8 @@ class _Collection:
             )
             write_block(self.folder, number, trees)
             self._report()
-        for prm in loaded.values():
-            warn_note(prm)
+        for model in (policy, *loaded.values()):
+            warn_note(model)
 
     def _score(self, column: int, spec: PrmSpec) -> None:
         """Add the missing blocks of one PRM's column of scores to trees that are grown."""

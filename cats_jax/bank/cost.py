@@ -46,9 +46,10 @@ def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
     longest = max(policy.max_step_tokens, policy.max_answer_tokens)
     sampled = (samples - last) * policy.max_step_tokens + last * longest
     sampled += samples * thought_tokens(policy)
+    tries = 1 if policy.examples is None else 2  # a step with an example has a first try
     return BankCost(
         paths=root,
         samples=questions * samples,
-        sampled=questions * sampled,
+        sampled=questions * sampled * tries,
         scored=questions * (PROMPT_TOKENS + sampled),
     )

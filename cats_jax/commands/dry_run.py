@@ -24,9 +24,10 @@ from ..models.backend import choose_backend, gpu_numbers
 from ..models.folders import MissingModelError
 from ..models.footprint import PROMPT_TOKENS, Footprint, Memory, Work, gib, misfit
 from ..models.readable import check_readable
-from ..models.resolve import choose_threads, prm_context
+from ..models.resolve import choose_threads, example_tokens, prm_context
 from ..models.source import (
     ModelSource,
+    check_examples,
     check_format_name,
     check_scores_steps,
     described_format,
@@ -154,11 +155,12 @@ def _footprints(
     absent: list[str] = []
     formats: list[str] = []
     for spec in specs:
-        if is_function_name(spec.path):  # only a run calls it
-            found.append(None)
-            continue
-        check_format_name(spec)
         try:
+            if is_function_name(spec.path):  # only a run calls it
+                check_examples(spec)
+                found.append(None)
+                continue
+            check_format_name(spec)
             models.check(spec)
             found.append(models.footprint(_as_resolved(spec, work), work))
             kind = "policy" if spec.where == "policy" else "PRM"
@@ -218,6 +220,8 @@ def _as_resolved(spec: PolicySpec | PrmSpec, work: Work) -> PolicySpec | PrmSpec
         path = dataclasses.replace(work, prompts=()).path_tokens(sys.maxsize)
         compared = max((each.tokens for each in work.prm_prompts), default=0)
         tokens = prm_context(spec, path, work.steps, compared)
+    else:
+        tokens += example_tokens(spec)
     return dataclasses.replace(spec, max_model_len=tokens)
 
 

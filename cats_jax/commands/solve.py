@@ -236,6 +236,7 @@ def _answer(
         f"loading models {loaded - started:.1f} s, compiling {compiling:.1f} s, searching "
         f"{seconds - compiling:.1f} s",
     )
+    warn_note(policy)
     warn_note(scorer)
     for line in plan.guarantees:
         say(console, line)

@@ -13,7 +13,6 @@ from ..models.digests import file_digest, text_digests
 from ..models.folders import MissingModelError
 from ..models.serving.token_engine import NO_EFFECT
 from ..models.source import model_folder
-from ..specs.example_steps import ExampleSteps, load_example_prompt
 from ..specs.functions import is_function_name
 from ..specs.models import PolicySpec, PrmSpec
 from ..specs.recipe import Recipe
@@ -31,8 +30,8 @@ def asked_of(recipe: Recipe) -> dict[str, Any]:
 
     Returns:
         By "policy" and "prm LABEL", `max_model_len` and the digests of the files of the tokenizer,
-        the chat template, the sampling defaults, the format and the examples; by "questions LABEL",
-        the digest of a data file.
+        the chat template, the sampling defaults and the format; by "questions LABEL", the digest of
+        a data file.
     """
     found = {"policy": asked_of_model(recipe.policy)}
     found |= {f"prm {spec.label}": asked_of_model(spec) for spec in recipe.prms}
@@ -55,9 +54,6 @@ def asked_of_model(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
     found: dict[str, Any] = {"max_model_len": spec.max_model_len, "files": files}
     if files and (unused := _unused_defaults(spec)):
         found["unused defaults"] = unused
-    if isinstance(spec, PolicySpec) and spec.examples is not None:
-        files["examples"] = ExampleSteps.load(spec.examples.file).digest
-        files["prompt of examples"] = load_example_prompt(spec.examples.prompt).digests()["prompt"]
     return found
 
 

@@ -69,6 +69,8 @@ def check_steps(policy: StepGenerator, recipe: Recipe, cells: Sequence[Cell]) ->
     Such a policy has the reason in `ModelFacts.whole_only`.
     """
     reason = facts_of(policy).whole_only
+    if reason and recipe.policy.examples is not None:
+        reason = f"{reason.partition(': take ')[0]}: leave examples out, or take another endpoint"
     limited = any(
         each is not None for each in (recipe.budget, recipe.max_tokens, recipe.max_seconds)
     )
@@ -203,8 +205,9 @@ class LocalRunner:
         self._times.recomputed += self._recomputed() - recomputed
 
     def finish(self, times: WallTimes) -> None:
-        """Show the notes of the loaded PRMs as warnings; `search` counts its own times."""
+        """Show the notes of the loaded models as warnings; `search` counts its own times."""
         self._drop_prms()
+        warn_note(self._policy)
         self.close_paths()
 
     def close_paths(self) -> None:

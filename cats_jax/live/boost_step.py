@@ -59,6 +59,18 @@ class BoostStep(PromptProxy):
         self._examples = examples
         self._threshold = threshold
         self._prompt = load_example_prompt(prompt)
+        self._asked = self._unread = 0
+
+    @property
+    def note(self) -> str | None:
+        """How many steps have no example for lack of room; None if all have theirs."""
+        if not self._unread:
+            return None
+        return (
+            f"policy {self.name!r}: {self._unread} of {self._asked} steps with a similar example "
+            "were written without it, because the policy can't read it or its context is too "
+            "short: give shorter examples, or an engine a larger max_model_len"
+        )
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`."""
@@ -72,15 +84,27 @@ class BoostStep(PromptProxy):
                 asked.append(self._with_example(request, example, of_samples))
         steps, more = self.ask(asked, known)
         samples = [list(made.samples) for made in tries]
+        each = [made.sample_usage and list(made.sample_usage) for made in tries]
         paid = [[made] for made in tries]
         for (i, of_samples), made in zip(places, steps, strict=True):
             paid[i].append(made)
-            for j, sample in zip(of_samples, made.samples, strict=True):
+            costs, total = made.sample_usage, each[i]
+            each[i] = None if costs is None else total
+            for place, (j, sample) in enumerate(zip(of_samples, made.samples, strict=True)):
+                self._asked += 1
+                self._unread += sample.finish == "context"
                 if sample.finish != "context":
                     samples[i][j] = sample
-        usage = [total_usage([made.usage for made in each]) for each in paid]
-        seconds = [sum(made.seconds for made in each) for each in paid]
-        return Generation(samples, usage, inside + more, seconds=seconds)
+                if total is not None and costs is not None:
+                    total[j] = total_usage([total[j], costs[place]])
+        known_costs = [total for total in each if total is not None]
+        return Generation(
+            samples,
+            [total_usage([made.usage for made in parts]) for parts in paid],
+            inside + more,
+            sample_usage=known_costs if len(known_costs) == len(each) else None,
+            seconds=[sum(made.seconds for made in parts) for parts in paid],
+        )
 
     def _by_example(
         self, request: StepRequest, tries: Sequence[StepSample]

@@ -27,6 +27,7 @@ class Made:
     samples: list[StepSample]
     usage: TokenUsage
     seconds: float
+    sample_usage: list[TokenUsage] | None = None
 
 
 class PromptProxy(GeneratorProxy[StepGenerator]):
@@ -51,11 +52,12 @@ class PromptProxy(GeneratorProxy[StepGenerator]):
             for question in dict.fromkeys(request.question for request in asked):
                 if question not in known:
                     self._model.keep_only(question, ())
-        parts = map(Made, made.samples, made.usage, seconds_of(made))
+        each = made.sample_usage or [None] * len(asked)
+        parts = map(Made, made.samples, made.usage, seconds_of(made), each)
         found = dict(zip(fits, parts, strict=True))
-        cut = StepSample(Step("", ()), "context", 0.0)
+        cut, free = StepSample(Step("", ()), "context", 0.0), TokenUsage()
         return [
-            found.get(i) or Made([cut] * len(request.seeds), TokenUsage(), 0.0)
+            found.get(i) or Made([cut] * (n := len(request.seeds)), free, 0.0, [free] * n)
             for i, request in enumerate(requests)
         ], made.inside_seconds
 

@@ -146,14 +146,14 @@ def _with_prompts(
     model = _without_weights(policy, format=policy.format)
     model.limit_context(policy.max_model_len)
     longest = max(map(model.check_prompt, questions), default=0)
-    needed = longest + max(steps + _example_tokens(policy), prompt_tokens + last + thought)
+    needed = longest + max(steps + example_tokens(policy), prompt_tokens + last + thought)
     needed = min(needed, model.context)
     if _has_own_engine(policy) and policy.max_model_len is None:
         policy = dataclasses.replace(policy, max_model_len=needed)
     return policy, min(longest + steps, model.context)
 
 
-def _example_tokens(policy: PolicySpec) -> int:
+def example_tokens(policy: PolicySpec) -> int:
     """Most tokens of an example and its prompt: a text has at most as many tokens as bytes."""
     if policy.examples is None:
         return 0

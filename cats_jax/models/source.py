@@ -75,7 +75,7 @@ class ModelSource(Protocol):
         ...
 
     def policy(self, spec: PolicySpec) -> StepGenerator:
-        """Load a policy."""
+        """Load a policy; with examples, wrapped in a `BoostStep`."""
         ...
 
     def prm(self, spec: PrmSpec) -> StepScorer:
@@ -263,18 +263,19 @@ class ModelFolders:
     def fingerprint(self, spec: PolicySpec | PrmSpec) -> dict[str, Any]:
         """The folder's name and the SHA-256 of its config.json and of each file of weights.
 
-        The digests of an adapter and of a head's file are added. A model of a user's own is
-        identified by the name of its function alone, and a chat endpoint's by its name there.
+        The digests of an adapter, of a head's file and of examples are added. A model of a user's
+        own is identified by the name of its function, and a chat endpoint's by its name there.
         """
+        shown = check_examples(spec)
         if is_function_name(spec.path):
             load_function(spec.path)
-            is_remote = spec.path in AT_ENDPOINTS
-            return {"function": spec.path} | ({"name": spec.served_name} if is_remote else {})
+            named = {"name": spec.served_name} if spec.path in AT_ENDPOINTS else {}
+            return {"function": spec.path, **named, **shown}
         folder = model_folder(spec)
         head = spec.head if isinstance(spec, PrmSpec) else None
         if isinstance(spec, PrmSpec):
             choose_format(spec.format, folder, head)
-        found: dict[str, Any] = {"name": spec.name, "sha256": weight_digests(folder)}
+        found: dict[str, Any] = {"name": spec.name, "sha256": weight_digests(folder), **shown}
         if spec.adapter is not None:
             found["adapter"] = adapter_digests(spec.adapter)
         if head is not None:
@@ -326,9 +327,7 @@ class ModelFolders:
         """
         if spec.path == CHAT or not is_function_name(spec.path):
             check_format_name(spec)
-        if isinstance(spec, PolicySpec) and spec.examples is not None:
-            example_steps(spec.examples)
-            load_example_prompt(spec.examples.prompt)
+        check_examples(spec)
         if spec.path == SHIPPED["chat-judge"] and isinstance(spec, PrmSpec):
             chat_judge_format(spec)
         if is_function_name(spec.path):
@@ -366,6 +365,19 @@ class ModelFolders:
         return HuggingFaceScorer(folder, prm_format, **_settings(spec, *_LOADED))
 
 
+def check_examples(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
+    """The entry `examples` of a policy's fingerprint, if it has examples.
+
+    Raises:
+        BadInputError: see `example_steps`; or there is no such prompt.
+    """
+    shown = getattr(spec, "examples", None)
+    if shown is None:
+        return {}
+    problems, prompt = example_steps(shown).digest, load_example_prompt(shown.prompt).digests()
+    return {"examples": {"problems": problems, **prompt, "threshold": shown.threshold}}
+
+
 def example_steps(spec: ExamplesSpec) -> ExampleSteps:
     """The solved problems of a policy's examples.
 
@@ -373,7 +385,7 @@ def example_steps(spec: ExamplesSpec) -> ExampleSteps:
         MissingModelError: there is no such file.
         BadInputError: it holds something else.
     """
-    if not pathlib.Path(spec.file).is_file():
+    if not pathlib.Path(spec.file).exists():
         raise MissingModelError(
             f"example file {spec.file!r} does not exist: give a .jsonl file of solved problems"
         )

@@ -36,8 +36,8 @@ class CostBounds:
     Attributes:
         candidates: sampled steps.
         tokens: tokens as in `Ledger.tokens`. None if the run does not state the limits of steps and
-            answers, if the strategy rewrites or compares answers, if a question exceeds the
-            premise, or if no question has tokens.
+            answers, if the strategy rewrites or compares answers, if steps have examples, if a
+            question exceeds the premise, or if no question has tokens.
         flops: FLOPs of policy and PRM. None in the same cases, and if the rows do not count FLOPs.
     """
 
@@ -75,8 +75,9 @@ def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> 
             "evaluate`"
         )
     sampled = _most_sampled(config["policy"], group.num_candidates, candidates)
-    if rewrites or f"comparison {group.strategy}" in formats:
-        sampled = None  # prompts hold answers, and neither critiques nor choices are candidates
+    if rewrites or f"comparison {group.strategy}" in formats or config["policy"].get("examples"):
+        # Prompts hold answers or examples, and critiques, choices, first tries are no candidates.
+        sampled = None
     computed = None if sampled is None else PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
     tokens = flops = None
     if sampled is not None and computed is not None:

@@ -328,7 +328,8 @@ def _other_model(kind: str, there: Any, here: Any) -> str | None:
         return None
     names = [None if each is None else _name(each) for each in (here, there)]
     if names[0] == names[1]:
-        return f"the {title} {names[0]!r} has other files"
+        others = (there or {}).get("examples") != (here or {}).get("examples")
+        return f"the {title} {names[0]!r} has other {'examples' if others else 'files'}"
     return f"the {title} is {names[0]!r}, not {names[1]!r}"
 
 

@@ -139,7 +139,7 @@ class ExampleSteps:
         columns, weights = self._unit(_words(step))
         vector = np.zeros(len(self._column))
         vector[columns] = weights
-        similarities = self._matrix @ vector
+        similarities = np.round(self._matrix @ vector, 12)  # equal texts have 1
         number = int(np.argmax(similarities))
         return number, float(similarities[number])
 

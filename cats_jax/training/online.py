@@ -111,8 +111,8 @@ def train_online(
         if progress.iteration < config.num_iterations:
             searches = _searches(recipe, config, models, grader, calibrations, questions, seed)
             _iterate(config, searches, progress, keys, output, report)
-            for prm in searches.models.prms:
-                warn_note(prm.scorer)
+            for model in (searches.models.policy, *(prm.scorer for prm in searches.models.prms)):
+                warn_note(model)
         collapsed = bool(learners.has_collapsed(progress.curves().top_action))
         _plot(progress, output)
         info = {

@@ -1,5 +1,6 @@
 """BoostStep: the example of a step against the published rule, and searches with examples."""
 
+import dataclasses
 import json
 import math
 import re
@@ -7,15 +8,24 @@ import re
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from letters import QUESTIONS, LetterPolicy, run, signature
+from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 
 import search
-from cats_jax.errors import BadInputError
-from cats_jax.evaluation.asked import asked_of_model
+from cats_jax import evaluate
+from cats_jax.bank.build import collect_bank
+from cats_jax.bank.cost import bank_cost
+from cats_jax.bank.recipe import load_bank_recipe
+from cats_jax.commands.dry_run import _as_resolved, show_bank, show_bounds
+from cats_jax.commands.terminal import make_console
+from cats_jax.errors import BadInputError, RunWarning
+from cats_jax.evaluation.cells import grid
+from cats_jax.evaluation.runners import check_steps
 from cats_jax.live.boost_step import BoostStep
 from cats_jax.live.seeds import stable_seed
+from cats_jax.models.footprint import Work
 from cats_jax.models.source import ModelFolders
-from cats_jax.protocols import StepRequest
+from cats_jax.protocols import StepRequest, TokenUsage, total_usage
+from cats_jax.specs.certificates import CertifiedClaim, broken_terms, terms
 from cats_jax.specs.example_steps import ExamplePrompt, ExampleSteps, load_example_prompt
 from cats_jax.specs.models import PolicySpec
 from cats_jax.specs.recipe import parse_recipe
@@ -71,6 +81,13 @@ def test_the_example_is_that_of_the_published_rule(steps, text):
 def test_equal_steps_give_the_earlier_example():
     twice = [{"problem": "p", "Step 1": "ab cd"}, {"problem": "q", "Step 1": "ab cd"}]
     assert ExampleSteps(twice).most_similar("cd ab") == (0, pytest.approx(1.0))
+
+
+def test_a_threshold_of_1_takes_equal_words():
+    steps = [" ".join(f"w{(3 * i + j * j) % 17}" for j in range(i % 9 + 1)) for i in range(60)]
+    problem = {"problem": "p", **{f"Step {i}": step for i, step in enumerate(steps, 1)}}
+    examples = ExampleSteps([problem])
+    assert {examples.most_similar(step)[1] for step in steps} == {1.0}
 
 
 def test_an_example_is_its_whole_problem_with_a_key_step():
@@ -156,6 +173,38 @@ def test_without_room_for_the_example_the_first_try_is_the_step():
     assert made.usage[0].generated == len(asked.seeds)
 
 
+class Payer(Worder):
+    """Says what each sample costs; the first one pays for the prompt."""
+
+    def generate(self, requests):
+        made = super().generate(requests)
+        costs = [
+            [TokenUsage(computed=9 * (j == 0) + 1, generated=1) for j in range(len(request.seeds))]
+            for request in requests
+        ]
+        usage = [total_usage(each) for each in costs]
+        return dataclasses.replace(made, sample_usage=costs, usage=usage)
+
+
+@pytest.mark.parametrize("context", [10_000, 20])
+def test_the_costs_of_samples_are_those_of_fewer_samples(context):
+    boosted = BoostStep(Payer(context), ExampleSteps(PROBLEMS), 0.6)
+    made = boosted.generate([_request()])
+    assert made.sample_usage is not None
+    for count in range(1, len(made.samples[0]) + 1):
+        fewer = boosted.generate([_request(seeds=_request().seeds[:count])])
+        assert fewer.usage == [total_usage(made.sample_usage[0][:count])]
+        assert fewer.samples[0] == made.samples[0][:count]
+
+
+def test_steps_without_room_for_their_example_are_counted():
+    policy = BoostStep(Worder(context=20), ExampleSteps(PROBLEMS), 0.6)
+    assert policy.note is None
+    policy.generate([_request()])
+    assert policy.note is not None
+    assert re.search("policy 'letters': ([1-9]) of \\1 steps with a similar example", policy.note)
+
+
 def test_hostile_texts_stay_between_their_tags():
     text = ExamplePrompt("own", "{question} {example}").text("</question>{example}", "</example>")
     assert text == (
@@ -198,16 +247,23 @@ def worder(spec):
 OWN = f"{__name__}:worder"
 
 
-def _policy(examples):
+def with_little_context(spec):
+    return Worder(context=60)
+
+
+def _recipe(examples, own=OWN, **changes):
     recipe = {
         "name": "r",
         "strategies": ["greedy"],
         "num_candidates": 1,
-        "questions": {"dataset": "arithmetic"},
+        "questions": {"world": "test", "count": 2},
+        "policy": {"path": own, **({"examples": examples} if examples else {})},
     }
-    spec = parse_recipe({**recipe, "policy": {"path": OWN, "examples": examples}}).policy
-    assert isinstance(spec, PolicySpec)
-    return spec
+    return {**recipe, **changes}
+
+
+def _policy(examples):
+    return parse_recipe(_recipe(examples)).policy
 
 
 def test_a_recipe_wraps_its_policy(tmp_path):
@@ -221,15 +277,120 @@ def test_a_recipe_wraps_its_policy(tmp_path):
     assert policy.generate([asked]).samples == expected.samples
     assert expected.samples != Worder().generate([asked]).samples
     # A run with other examples, or with another prompt, can't continue this one.
-    before = asked_of_model(spec)
+    before = _shown(spec)
     own = tmp_path / "own.yaml"
     own.write_text("prompt: '{example} {question}'")
-    prompted = asked_of_model(_policy({"file": str(file), "threshold": 0.6, "prompt": str(own)}))
+    prompted = _shown(_policy({"file": str(file), "threshold": 0.6, "prompt": str(own)}))
+    other_threshold = _shown(_policy(str(file)))
     file.write_text(json.dumps(PROBLEMS[0]))
-    other = asked_of_model(spec)
-    for changed, key in ((prompted, "prompt of examples"), (other, "examples")):
-        assert changed["files"][key] != before["files"][key]
-        assert len(changed["files"].items() & before["files"].items()) == 1
+    for changed, key in (
+        (prompted, "prompt"),
+        (other_threshold, "threshold"),
+        (_shown(spec), "problems"),
+    ):
+        assert {name for name in before if changed[name] != before[name]} == {key}
+    assert ModelFolders().fingerprint(_policy(None)) == {"function": OWN}
+
+
+def _shown(spec):
+    return ModelFolders().fingerprint(spec)["examples"]
+
+
+def _bank(tmp_path, file):
+    path = tmp_path / "bank.yaml"
+    path.write_text(
+        f"policy: {{path: '{OWN}', examples: {file}}}\n"
+        f"prms: [{{path: '{__name__}:prm', label: p}}]\n"
+        "questions: {world: test, count: 1}\n"
+        "sampling: [{temperature: 1.0, root_draws: 2}]\n"
+        "max_depth: 2\n"
+    )
+    return load_bank_recipe(path)
+
+
+def prm(spec):
+    return HashScorer()
+
+
+def test_a_bank_has_one_file_of_examples(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text(json.dumps(PROBLEMS[0]))
+    recipe = _bank(tmp_path, file)
+    collect_bank(recipe, ModelFolders(), tmp_path / "bank")
+    file.write_text(json.dumps(PROBLEMS[1]))
+    with pytest.raises(BadInputError, match=r"other settings: models\.policy\.examples\.problems"):
+        collect_bank(recipe, ModelFolders(), tmp_path / "bank")
+    # Its replays are not those of a policy without examples.
+    plain = _recipe(None, strategies=["beam"], prms=[{"path": f"{__name__}:prm", "label": "p"}])
+    with pytest.raises(BadInputError, match="collected with another policy"):
+        evaluate({**plain, "max_depth": 2}, tmp_path / "run", bank=tmp_path / "bank")
+    # A step with an example has a first try.
+    without = dataclasses.replace(recipe, policy=_policy(None))
+    found, once = bank_cost(recipe, 1), bank_cost(without, 1)
+    assert (found.sampled, found.scored) == (2 * once.sampled, once.scored)
+    recipe = _bank(tmp_path, tmp_path / "none.jsonl")
+    with pytest.raises(BadInputError, match=r"none.jsonl' does not exist"):
+        collect_bank(recipe, ModelFolders(), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_dry_run_names_a_missing_file_of_examples(tmp_path, capsys):
+    missing = tmp_path / "none.jsonl"
+    show_bounds(make_console(), parse_recipe(_recipe(str(missing))), ModelFolders())
+    show_bank(make_console(), _bank(tmp_path, missing), ModelFolders())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("not there yet: example file") == 2
+    file = tmp_path / "examples.jsonl"
+    file.write_text(json.dumps(PROBLEMS[0]))
+    plain = PolicySpec("m", backend="vllm")
+    with_examples = PolicySpec("m", backend="vllm", examples=_policy(str(file)).examples)
+    less, more = (_as_resolved(spec, Work()).max_model_len or 0 for spec in (plain, with_examples))
+    assert more > less + len(ExampleSteps.load(file).text(0)) > 0
+
+
+def test_a_run_says_that_examples_had_no_room(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text(json.dumps(PROBLEMS[0]))
+    recipe = _recipe(
+        {"file": str(file), "threshold": 0}, f"{__name__}:with_little_context", num_candidates=4
+    )
+    with pytest.warns(RunWarning, match="steps with a similar example were written without it"):
+        evaluate({**recipe, "strategies": ["majority"]}, tmp_path / "run")
+
+
+def test_examples_need_single_steps(tmp_path, monkeypatch):
+    recipe = parse_recipe(_recipe(str(tmp_path / "examples.jsonl")))
+    policy = BoostStep(Worder(), ExampleSteps(PROBLEMS))
+    check_steps(policy, recipe, grid(recipe))
+    whole = "'m' samples whole answers only: take strategies that keep all paths"
+    monkeypatch.setattr(Worder, "whole_only", whole, raising=False)
+    with pytest.raises(BadInputError) as caught:
+        check_steps(policy, recipe, grid(recipe))
+    assert str(caught.value).endswith(
+        "needs single steps: 'm' samples whole answers only: leave examples out, or take another "
+        "endpoint"
+    )
+
+
+def test_a_certificate_holds_for_its_examples_only(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text(json.dumps(PROBLEMS[0]))
+    config = {
+        "policy": {"format": "auto"},
+        "strategies": [{"name": "greedy", "label": "greedy"}],
+        "questions": [{"world": "test"}],
+    }
+
+    def of(**options):
+        spec = _policy({"file": str(file), **options})
+        models = {"policy": ModelFolders().fingerprint(spec)}
+        return terms(config, models, "greedy", None, None, {"policy": {"files": {}}}, None)
+
+    claim = object.__new__(CertifiedClaim)
+    object.__setattr__(claim, "terms", of())
+    assert broken_terms(claim, of()) == []
+    (clause,) = broken_terms(claim, of(threshold=0.2))
+    assert clause.endswith("has other examples")
 
 
 def test_what_is_wrong_with_a_recipe_of_examples(tmp_path):

@@ -65,6 +65,14 @@ def test_the_limits_are_those_of_the_run(tmp_path, prm):
         assert np.mean(values) < expected < limit
 
 
+def test_steps_with_an_example_have_no_bound_on_tokens(tmp_path):
+    run = searched(tmp_path)
+    run.manifest["config"]["policy"] = {**POLICY, "examples": {"file": "examples.jsonl"}}
+    _, found = bounds(run)
+    assert (found.tokens, found.flops) == (None, None)
+    assert found.candidates > 0
+
+
 def test_without_limits_or_counts_there_is_no_bound(tmp_path):
     _, found = bounds(searched(tmp_path, counted=False))
     assert found.tokens is not None
