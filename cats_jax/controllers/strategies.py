@@ -261,7 +261,7 @@ def _learned_stopping(
     price = _number("price", price, "the price of 100 paths, in right answers")
     check_trained("price", price, known)
     origin = origin_of(path.name, found.info)
-    return SearchMethod(found.strategy(sampling), found.actor, price, 1.0, origin, known)
+    return SearchMethod(found.strategy(sampling), found.actor, price, 1.0, origin, found.prices)
 
 
 def _cats_random(*, config: str = "cats", price: float = 0.0, **changes: Any) -> SearchMethod:

@@ -327,7 +327,7 @@ def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGra
         paths.append(dataclasses.replace(path, answer=answer))
     chosen = -1 if result.chosen is None else result.chosen
     if method is not None:
-        strategy, params, price, rate, _ = method
+        strategy, params, price, rate, *_ = method
         # The tree does not hold the rest of the context.
         context = search.Context(price, prm_token_cost=rate)
         row_and_values = _row_and_path_scores(
