@@ -36,6 +36,7 @@ from ..models.resolve import check_shares, resolve_models
 from ..models.source import ModelSource
 from ..protocols import AnswerGrader, warn_note
 from ..specs.calibrations import CalibrationValues, calibration_of
+from ..specs.functions import function_lines
 from ..specs.recipe import Recipe, load_recipe, without_free_settings
 from ..storage.manifest import make_manifest
 from ..storage.table_folder import FolderKind, locked
@@ -59,6 +60,7 @@ def train_online(
     seed: int = 0,
     start: checkpoint.Checkpoint | None = None,
     grader: AnswerGrader | None = None,
+    functions: bool = True,
     report: Callable[[str], None] = print,
 ) -> pathlib.Path:
     """Train one controller, or resume its training; write `output/seed-0` at the end.
@@ -70,7 +72,8 @@ def train_online(
         prms: labels of the PRMs to train with; default: all of the recipe's.
         start: controller whose networks the training starts with; default: random ones.
         grader: grader of the answers; default: that of `cats-jax evaluate`.
-        report: called with lines of progress.
+        functions: whether the recipe may name functions, whose code then runs.
+        report: called with lines of progress, first with one for each function and its file.
 
     Returns:
         The checkpoint of the controller.
@@ -82,6 +85,8 @@ def train_online(
     """
     checkpoint.check_start(start, config)
     recipe = _recipe(path, prms)
+    for line in function_lines((), recipe.policy, recipe.prms, allowed=functions):
+        report(line)
     config = dataclasses.replace(config, max_depth=recipe.max_depth)
     strategy = learners.make_update_fns(config).strategy
     calibrations = {

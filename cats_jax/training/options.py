@@ -41,6 +41,8 @@ class TrainingOptions:
             reward=paper cats.reward.discount=0.5 (see docs/train/controllers.md).
         seed: random seed of training and comparison.
         num_seeds: number of controllers, each with another seed; default 3. --online trains one.
+        functions: with --online, run the code of functions that the recipe names as
+            module:function.
         rivals: also evaluate every constant action, threshold rules and the random policy.
     """
 
@@ -59,4 +61,5 @@ class TrainingOptions:
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
     seed: int = 0
     num_seeds: int | None = None
+    functions: bool = True
     rivals: bool = True

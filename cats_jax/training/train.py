@@ -225,6 +225,7 @@ def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> path
         prms=options.prms,
         seed=options.seed,
         start=start,
+        functions=options.functions,
         report=report,
     )
 

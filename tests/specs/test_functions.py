@@ -53,7 +53,7 @@ def test_a_dry_run_names_the_files_of_functions_and_runs_none_of_them(tmp_path, 
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "bank", "serve"])
+@pytest.mark.parametrize("command", ["evaluate", "bank", "serve", "collect", "train"])
 def test_functions_are_refused_where_code_is_not_wanted(
     tmp_path, recipe, capsys, monkeypatch, command
 ):
@@ -64,7 +64,8 @@ def test_functions_are_refused_where_code_is_not_wanted(
         sampling = "sampling: [{temperature: 1.0, root_draws: 4}]"
         recipe.write_text("\n".join([*lines, sampling]))
     where = [] if command == "serve" else ["--output", "out"]
-    assert cli.run([command, str(recipe), "--no-functions", *where]) == 2
+    named = ["--online", str(recipe)] if command == "train" else [str(recipe)]
+    assert cli.run([command, *named, "--no-functions", *where]) == 2
     assert "is a function, and --no-functions refuses code" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "out").exists()
