@@ -66,11 +66,10 @@ def largest_work(recipe: Recipe, cells: Sequence[Cell]) -> Work:
 def check_steps(policy: StepGenerator, recipe: Recipe, cells: Sequence[Cell]) -> None:
     """Raise BadInputError if a cell needs single steps, and the policy samples whole answers only.
 
-    Such a policy has the reason in `ModelFacts.whole_only`.
+    Such a policy has the reason in `ModelFacts.whole_only`. With examples whole paths
+    need single steps, too.
     """
     reason = facts_of(policy).whole_only
-    if reason and recipe.policy.examples is not None:
-        reason = f"{reason.partition(': take ')[0]}: leave examples out, or take another endpoint"
     limited = any(
         each is not None for each in (recipe.budget, recipe.max_tokens, recipe.max_seconds)
     )
@@ -78,6 +77,11 @@ def check_steps(policy: StepGenerator, recipe: Recipe, cells: Sequence[Cell]) ->
         wrapped = whole_answers(policy, cell.strategy, max_depth=recipe.max_depth, limited=limited)
         # A rewrite and the answer that it rewrites are whole answers, without a path before them.
         if wrapped is policy and cell.strategy.rewriting is None:
+            if recipe.policy.examples is not None:
+                raise BadInputError(
+                    f"policy: examples need single steps, and {policy.name!r} samples whole "
+                    "answers only: leave examples out, or take another endpoint"
+                )
             raise BadInputError(f"{cell.title} needs single steps: {reason}")
 
 

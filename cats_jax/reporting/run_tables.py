@@ -34,6 +34,7 @@ from .sheets import (
     span,
     three_digits,
 )
+from .statistics import FEWEST
 
 Cost = Literal["tokens", "flops"]
 """The cost by which two configurations are of similar compute; a column of the ledger."""
@@ -47,8 +48,8 @@ IDENTITY = (
 
 _VERDICT = (
     "wins, loses: the 95 % interval of the difference, a bootstrap over questions, excludes 0. "
-    "Fewer than 6 questions tie if all their differences have one sign. p is of an exact test, "
-    "which may disagree where questions are few"
+    f"Fewer than {FEWEST} questions tie if all their differences have one sign. p is of an exact "
+    "test, which may disagree where questions are few"
 )
 
 COSTS = {

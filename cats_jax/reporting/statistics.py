@@ -21,7 +21,7 @@ CONFIDENCE = 0.95
 DIGITS = 12
 """Digits of means that are compared: in float64 a mean of 0 may be 1e-17."""
 
-_FEWEST = 6  # 2 ** -(6 - 1), the p-value if all signs are equal, is below .05
+FEWEST = 6  # 2 ** -(6 - 1), the p-value if all signs are equal, is below .05
 _RESAMPLES = 5000
 _BATCH = 500
 _MOST_KEPT = 2000  # questions, whose resamples take 80 MB
@@ -61,9 +61,9 @@ class Paired:
         """Verdict: "ties" if the interval of the difference includes 0, else "wins" or "loses".
 
         If all questions have differences of one sign, every interval of resamples excludes 0, so
-        that fewer than `_FEWEST` questions are a tie: their p-value can't be below .05.
+        that fewer than `FEWEST` questions are a tie: their p-value can't be below .05.
         """
-        if max(self.wins, self.losses) == self.questions < _FEWEST:
+        if max(self.wins, self.losses) == self.questions < FEWEST:
             return "ties"
         if round(self.difference.low, DIGITS) > 0:
             return "wins"

@@ -366,9 +366,9 @@ def test_examples_need_single_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(Worder, "whole_only", whole, raising=False)
     with pytest.raises(BadInputError) as caught:
         check_steps(policy, recipe, grid(recipe))
-    assert str(caught.value).endswith(
-        "needs single steps: 'm' samples whole answers only: leave examples out, or take another "
-        "endpoint"
+    assert str(caught.value) == (
+        "policy: examples need single steps, and 'letters' samples whole answers only: leave "
+        "examples out, or take another endpoint"
     )
 
 
