@@ -22,7 +22,7 @@ from ..storage.reading import read_json, reading
 from .folders import ADAPTER_CONFIG as CONFIG
 from .folders import ADAPTER_WEIGHTS as WEIGHTS
 from .folders import adapter_folder
-from .local_files import LOCAL_FILES, read_config
+from .local_files import read_config, ties_embeddings
 from .weights import StoredTensor, file_tensors, stored_tensors
 
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -70,7 +70,7 @@ class Adapter:
         # A backbone that is loaded without its head lacks the first part of its tensors' names.
         self._stored = {_bare(name): tensor for name, tensor in stored_tensors(base).items()}
         self._parts = self._read_parts()
-        if "lm_head.weight" in self._parts and _ties_head(base):
+        if "lm_head.weight" in self._parts and ties_embeddings(read_config(base)):
             raise self._refuse("it changes lm_head, which the base ties to its embeddings")
 
     def changes(self, name: str) -> bool:
@@ -81,7 +81,7 @@ class Adapter:
         """A weight with its change, summed in float32.
 
         Raises:
-            BadInputError: the result is no number, or too large for the dtype.
+            BadInputError: the result has NaN or infinity.
         """
         part = self._parts[_bare(name)]
         with safe_open(self.folder / WEIGHTS, framework="pt") as file:
@@ -155,12 +155,9 @@ class Adapter:
         return _Part(a, b, alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank))
 
     def _count(self, key: str, patterns: str, module: str) -> float:
-        value = self._config.get(key, 8)
-        for pattern, other in (self._config.get(patterns) or {}).items():
-            if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", module):
-                value = other
-                break
-        return value
+        others = (self._config.get(patterns) or {}).items()
+        found = (value for name, value in others if re.fullmatch(rf"(?:.*\.)?(?:{name})", module))
+        return next(found, self._config.get(key, 8))
 
     def _misfit(self, reason: str) -> BadInputError:
         made_for = self._config.get("base_model_name_or_path")
@@ -201,15 +198,6 @@ def _read_config(folder: pathlib.Path) -> dict[str, Any]:
         if config.get(name):
             raise _refusal(folder, f"it has {name}")
     return config
-
-
-def _ties_head(base: pathlib.Path) -> bool:
-    """Whether the head is the embeddings; config.json need not say so if its class does."""
-    from transformers import AutoConfig
-
-    read_config(base)
-    config: Any = AutoConfig.from_pretrained(base, **LOCAL_FILES)
-    return bool(config.tie_word_embeddings)
 
 
 def _refusal(folder: pathlib.Path, reason: str, way_out: str = _BY_HAND) -> BadInputError:

@@ -1,6 +1,6 @@
 """Which backend and device a model takes on this machine, and whether they are there.
 
-vLLM is looked for without importing it, and torch only where a GPU matters.
+vLLM is not imported, and torch only where a GPU, or bfloat16 on a CPU, matters.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from ..protocols import (
 def check_generator(
     generator: StepGenerator, questions: Sequence[Question], *, exact: bool = True
 ) -> None:
-    """Checks a policy against the `StepGenerator` protocol, and `AnswerGenerator` if it has that.
+    """Checks a policy against `StepGenerator`, and `AnswerGenerator` if it has its methods.
 
     Unlike a search, it also compares calls in other orders and batches.
 
@@ -104,7 +104,7 @@ def check_scorer(
     *,
     tolerance: float = 0.0,
 ) -> None:
-    """Checks a PRM against the `StepScorer` protocol, and `AnswerScorer` if it has that.
+    """Checks a PRM against `StepScorer`, and `AnswerScorer` if it has its methods.
 
     Unlike a search, it also compares calls in other orders and batches.
 

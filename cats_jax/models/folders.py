@@ -102,7 +102,7 @@ _LACKING = {
     "*/config.json": "has no config.json: if you mean the model in it, give {parent!r}",
     "config.json": "has config.json but no weights: download the release's *.safetensors, too",
 }
-"""What a folder is that is no model, by the first of these patterns that it has a file of."""
+"""What is wrong with a folder, by the first of these patterns that matches a file in it."""
 
 
 def what_is_lacking(folder: pathlib.Path) -> str:

@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import BadInputError
+from ..errors import BadInputError, quoted
 from .local_files import read_config, ties_embeddings
 from .weights import stored_tensors
 
@@ -82,7 +82,7 @@ class ModelShape:
     context: int
 
     def weight_bytes(self, dtype: str, quantization: str | None = None) -> int:
-        """Bytes of all weights at a dtype, "float32" or "bfloat16"."""
+        """Bytes of all weights at a dtype: "float32", "bfloat16" or "float16"."""
         each = _QUANTISED.get(quantization or "", _BYTES[dtype])
         return math.ceil(each * self.parameters) + self.other_bytes
 
@@ -141,7 +141,7 @@ def model_shape(folder: pathlib.Path, head: Sequence[str] | None = None) -> Mode
     """
     whole = read_config(folder)
     try:
-        config = {**whole, **whole.get("text_config", {})}  # nested beside images
+        config = {**whole, **(whole.get("text_config") or {})}  # nested beside images
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
         vocabulary = int(config["vocab_size"])
@@ -362,21 +362,29 @@ def vllm_footprint(
         max_model_len: tokens in a sequence; default: the model's context.
         tensor_parallel_size: number of GPUs that share the weights, keys and values.
         quantization: vLLM's name of a method, or None.
+
+    Raises:
+        BadInputError: VLLM_CPU_KVCACHE_SPACE is not a whole number.
     """
     context = min(max_model_len or shape.context, shape.context)
     each = -(-shape.kv_bytes(dtype) // tensor_parallel_size)
     batch = max(context, _VLLM_BATCH_TOKENS)
     # Its kernels need no mask and copy no keys: only the vectors of hidden states count.
     activations = batch * _BYTES[dtype] * (4 * shape.hidden + 3 * shape.intermediate)
-    on_gpu = device != "cpu"
-    space = int(float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")) * GIB)
+    on_gpu, space = device != "cpu", os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")
+    if not on_gpu and not space.isdecimal():
+        raise BadInputError(
+            f"the environment variable VLLM_CPU_KVCACHE_SPACE={quoted(space)} must be a whole "
+            "number of GiB: set one, or unset it"
+        )
+    cache = None if on_gpu else int(space) * GIB
     return Footprint(
         title=title,
         device=device,
         weights=-(-shape.weight_bytes(dtype, quantization) // tensor_parallel_size),
         kv_per_token=each,
-        cache=None if on_gpu else space,
-        least_cache=each * context if on_gpu else space,
+        cache=cache,
+        least_cache=each * context if cache is None else cache,
         activations=activations,
         least_activations=activations,
         gpu_share=gpu_memory_utilization if on_gpu else None,
@@ -396,7 +404,7 @@ class Memory:
 
 
 def device_memory(device: str) -> Memory | None:
-    """Memory of a device; None where it can't be told, as for a GPU that is not there."""
+    """Memory of a device; None for a GPU that is not there."""
     if device == "cpu":
         return _host_memory()
     import torch
@@ -414,12 +422,12 @@ def check_fit(models: Sequence[Footprint]) -> None:
     Raises:
         BadInputError: a device's models need more memory than it has free; the message sums up.
     """
-    for device in dict.fromkeys(model.device for model in models):
+    by_device: dict[str, list[Footprint]] = {}
+    for model in models:
+        by_device.setdefault("cuda:0" if model.device == "cuda" else model.device, []).append(model)
+    for device, here in by_device.items():
         memory = device_memory(device)
-        if memory is None:
-            continue
-        here = [model for model in models if model.device == device]
-        line = misfit(here, memory)
+        line = None if memory is None else misfit(here, memory)
         if line is not None:
             raise BadInputError(line)
 
@@ -464,7 +472,7 @@ def _advice(models: Sequence[Footprint]) -> str:
 
 
 def _host_memory() -> Memory:
-    """Free memory within the limit of this process's control group; outside Linux, all memory."""
+    """Free memory, within the limit of a container (cgroup v2); outside Linux, all memory."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -13,7 +13,8 @@ from typing import Any
 from ..errors import BadInputError
 from ..specs.models import PolicySpec, PrmSpec
 
-_ID = re.compile(r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:(?://)?)?"
+# pathlib.Path makes one slash of the two in an address.
+_ID = re.compile(r"(?:https?://?(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:/{0,2})?"
                  r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/tree/[\w.-]+)?/?")  # fmt: skip
 
 # First parts of paths in the documentation's examples, which are not owners on the hub.
@@ -29,10 +30,7 @@ _FILES: dict[str, Any] = {
 
 def hub_id(path: str) -> str | None:
     """The id on the Hugging Face hub, `owner/name`, that a path or address may stand for."""
-    found = _ID.fullmatch(path)
-    # pathlib.Path has made one slash of the two in an address.
-    found = found or _ID.fullmatch(re.sub(r"^(https?):/(?!/)", r"\1://", path))
-    if found is None:
+    if (found := _ID.fullmatch(path)) is None:
         return None
     owner = found[1].partition("/")[0]
     is_path = path == found[1] and (owner in _OWN_FOLDERS or pathlib.Path(owner).is_dir())
@@ -64,6 +62,13 @@ def _is_whole(folder: pathlib.Path) -> bool:
     except (KeyError, TypeError, ValueError, AttributeError):
         return True  # reading the file reports what is wrong with it
     return all((folder / str(part)).is_file() for part in parts)
+
+
+def folder_name(folder: pathlib.Path) -> str:
+    """The name of a resolved model folder; of one in the hub's cache, that of its repository."""
+    repository = folder.parent.parent.name
+    is_cached = folder.parent.name == "snapshots" and repository.startswith("models--")
+    return repository.rpartition("--")[2] if is_cached else folder.name
 
 
 def fetch_models(specs: Iterable[PolicySpec | PrmSpec | None]) -> list[str]:

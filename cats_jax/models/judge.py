@@ -68,7 +68,7 @@ class JudgeScorer(AnswerStepScorer):
     context, has the lowest score, 0, so that no text can gain by confusing the judge. A call of
     `score` is one call of the writer. It raises ScorerContractError if the writer broke its own
     contract, and RunStoppedError if none of the first critiques had a verdict. `count_tokens` is
-    the largest number of tokens of a path as the judge reads it: one for each byte.
+    the largest number of tokens of the message about a path: one for each byte.
 
     Args:
         judge: format with the layout "judge" and a `WrittenVerdict`.

@@ -16,7 +16,6 @@ from ..storage.rules import INTEGER, TEXT, Rule, check_entries, list_of
 LOCAL_FILES = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every `from_pretrained` of an `Auto` class of transformers."""
 
-
 _SIZES = {
     "num_hidden_layers": 10_000,
     "hidden_size": 1 << 20,

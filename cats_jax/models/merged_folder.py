@@ -1,7 +1,7 @@
 """Copies of model folders with an adapter merged, for engines that read a folder by themselves.
 
-A copy's place in the user's cache follows from the content of base and adapter, so it is written
-once for all engines. It is moved there when it is complete.
+A copy's place in the user's cache follows from the dtype and the content of base and adapter, so it
+is written once for all engines. It is moved there when it is complete.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..storage.reading import read_json
 from .adapter import Adapter
 from .digests import adapter_digests, weight_digests
 from .folders import ADAPTER_CONFIG
+from .hub import folder_name
 from .weights import StoredTensor, stored_tensors, weight_files
 
 _RECORD = "merged.json"
-"""File of a copy that names its sources and the sizes of its weights; changes with the rules."""
+"""File of a copy that names its sources and the sizes of its weights; other rules need another."""
 
 _TEXTS = (".json", ".txt", ".model", ".jinja", ".tiktoken")
 _SPARE_BYTES = 1 << 26
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def merged_folder(folder: pathlib.Path, adapter: str | pathlib.Path, dtype: str) -> pathlib.Path:
@@ -45,7 +45,7 @@ def merged_folder(folder: pathlib.Path, adapter: str | pathlib.Path, dtype: str)
         BadInputError: the adapter does not fit, or the copy can't be written.
     """
     merging = Adapter(adapter, folder)
-    name = f"{folder.resolve().name}+{merging.folder.name}"
+    name = f"{folder_name(folder.resolve())}+{folder_name(merging.folder)}"
     sources = {"base": weight_digests(folder), "adapter": adapter_digests(adapter), "dtype": dtype}
     key = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:32]
     target = _cache() / key / name  # engines know a model by its folder's name
@@ -57,7 +57,7 @@ def merged_folder(folder: pathlib.Path, adapter: str | pathlib.Path, dtype: str)
         _check_room(target.parent, tensors.values(), dtype)
         work = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
         try:
-            _write(folder, work, merging, _DTYPES[dtype])
+            _write(folder, work, merging, getattr(torch, dtype))
             sizes = {file.name: file.stat().st_size for file in work.glob("*.safetensors")}
             (work / _RECORD).write_text(json.dumps({**sources, "sizes": sizes}, indent=1) + "\n")
             if not _is_whole(target):  # otherwise another process was faster
@@ -86,7 +86,7 @@ def _is_whole(folder: pathlib.Path) -> bool:
 
 
 def _check_room(folder: pathlib.Path, tensors: Iterable[StoredTensor], dtype: str) -> None:
-    size = _DTYPES[dtype].itemsize
+    size = getattr(torch, dtype).itemsize
     needed = _SPARE_BYTES + sum(
         size * math.prod(tensor.shape) if tensor.is_float else tensor.stop - tensor.start
         for tensor in tensors
@@ -103,7 +103,7 @@ def _write(folder: pathlib.Path, work: pathlib.Path, adapter: Adapter, dtype: to
     for source in weight_files(folder):
         with safe_open(source, framework="pt") as file:
             found = {}
-            for name in file.keys():  # noqa: SIM118 - the file is no mapping
+            for name in file.keys():  # noqa: SIM118 - the file is not a mapping
                 values = file.get_tensor(name)
                 if adapter.changes(name):
                     values = adapter.merged(name, values, dtype)

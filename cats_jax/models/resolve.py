@@ -85,7 +85,7 @@ def prm_context(spec: PrmSpec, path_tokens: int, max_depth: int, compared_tokens
     """Context that a PRM gets for paths of some tokens of the policy, prompt included.
 
     A judge also gets room for its messages, for a critique, and for the larger of a second copy of
-    the path's last step and the answers that it compares.
+    the path, if its prompt shows the last step, and the answers that it compares.
     """
     needed = _PRM_FACTOR * path_tokens + _TAG_TOKENS * max_depth
     if spec.format == AUTO:  # of a missing model, or of the embedded world's

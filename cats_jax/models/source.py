@@ -340,10 +340,8 @@ class ModelFolders:
         spec = choose_backend(spec)
         shown = spec.examples
         examples = None if shown is None else example_steps(shown)
-        if is_function_name(spec.path):
-            policy = _own_model(spec, StepGenerator)
-        else:
-            policy = _policy(spec, spec.format)
+        own = is_function_name(spec.path)
+        policy = _own_model(spec, StepGenerator) if own else _policy(spec, spec.format)
         if examples is None or shown is None:
             return policy
         return BoostStep(policy, examples, shown.threshold, shown.prompt)

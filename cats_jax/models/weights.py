@@ -83,7 +83,7 @@ def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
         BadInputError: there is no file, the index names a file that does not exist, or it leaves
             out model.safetensors: transformers then reads this file, and vLLM those of the index.
     """
-    existing_folder(folder)
+    folder = existing_folder(folder)
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if index.is_file():
         names = shard_names(index)

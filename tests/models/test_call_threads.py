@@ -56,6 +56,36 @@ def test_after_an_error_calls_that_wait_are_not_made_and_nothing_is_kept():
     assert len(made) < 100
 
 
+def test_threads_are_closed_if_one_of_them_drops_the_last_reference():
+    begun, released, closed = threading.Event(), threading.Event(), threading.Event()
+    errors = []
+
+    class Owner:
+        def call(self, number):
+            if number == 0:
+                begun.wait(10)
+                raise ValueError("refused")
+            begun.set()
+            released.wait(10)
+
+    def close():
+        try:
+            threads.close()
+        except RuntimeError as error:
+            errors.append(error)
+        closed.set()
+
+    threads, owner = CallThreads(2), Owner()
+    weakref.finalize(owner, close)
+    with pytest.raises(ValueError, match="refused"):
+        threads.map(owner.call, range(2))
+    del owner
+    gc.collect()
+    released.set()
+    assert closed.wait(10)
+    assert errors == []
+
+
 def test_abandoned_calls_are_not_waited_for_and_those_that_wait_are_not_made():
     begun, released, made = threading.Event(), threading.Event(), []
 

@@ -250,6 +250,7 @@ def test_broken_files_are_refused(tmp_path):
     worker_refuses(folder, [file.name], "is not a complete checkpoint file|is not a zip file")
     file.write_bytes(b"")
     worker_refuses(folder, [file.name], "is not a complete checkpoint file|is not a zip file")
+    refused(folder, tmp_path, "is not a complete checkpoint file|is not a zip file")
 
 
 def test_shards_are_checked(sharded, tmp_path):

@@ -1,6 +1,7 @@
 """What a policy on an engine asks it for."""
 
 import dataclasses
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +11,11 @@ from scripted_engine import ScriptedEngine, policy
 
 from cats_jax.errors import BadInputError
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
+from cats_jax.models.prompts.step_text import StepEnd
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import _completion
-from cats_jax.models.serving.token_engine import TokenSample
+from cats_jax.models.serving.step_samples import draw
+from cats_jax.models.serving.token_engine import SampleRequest, TokenSample
 from cats_jax.protocols import Question, Step, StepRequest
 
 QUESTION = Question("a", "1+2=?")
@@ -112,6 +115,21 @@ def test_the_same_steps_one_by_one_and_as_a_whole_answer(byte_model):
     assert tuple(sample.step for sample in answer) == path
     local = HuggingFaceGenerator(byte_model)._text
     assert local.closers == whole._text.closers
+
+
+def test_an_engine_may_stop_behind_blanks_more_often_than_python_recurses(monkeypatch):
+    generator = policy(ScriptedEngine())
+    blank = generator._text.separators[0]
+    monkeypatch.setattr(StepEnd, "place", lambda self, ids, start=0: None)  # what it is, quickly
+    engine = SimpleNamespace(
+        sample=lambda asked: [[TokenSample((blank,), True, None, 0)]] * len(asked)
+    )
+    most = sys.getrecursionlimit()
+    rule = generator._step_end(ONE)
+    asked = SampleRequest((1,), (1,), 1.0, 1.0, 0, most, (blank,), rule)
+    ((sample,),) = draw(engine, [asked], ())
+    assert sample.ids == (blank,) * most
+    assert (sample.finish, sample.usage.generated) == ("length", most)
 
 
 def test_an_engine_is_told_to_stop_by_the_separator_s_text_if_tokens_spell_it(byte_model):

@@ -512,6 +512,21 @@ def test_a_vllm_without_a_module_or_its_error_for_dead_engines(monkeypatch):
 
 
 @pytest.mark.usefixtures("fake_vllm")
+def test_an_engine_that_fails_without_a_message_is_named(monkeypatch):
+    def fails(**arguments):
+        raise RuntimeError
+
+    vllm, platforms = sys.modules["vllm"], types.ModuleType("vllm.platforms")
+    monkeypatch.setattr(vllm, "LLM", fails, raising=False)
+    cpu = types.SimpleNamespace(is_cpu=lambda: True)
+    monkeypatch.setattr(platforms, "current_platform", cpu, raising=False)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
+    spec = PolicySpec("weak", backend="vllm", device="cpu", num_threads=1)
+    with pytest.raises(BadInputError, match="does not start with 'weak': RuntimeError: its own"):
+        VLLMSampler("weak", context=8, settings=spec)
+
+
+@pytest.mark.usefixtures("fake_vllm")
 def test_a_run_checks_names_where_vllm_is_installed(monkeypatch):
     monkeypatch.setattr("cats_jax.models.resolve.has_vllm", lambda: True)
     monkeypatch.setattr(backend, "count_gpus", lambda: 1)

@@ -20,6 +20,7 @@ from cats_jax.models.prm.sparsity import checkpoint_sparsity
         ("https://huggingface.co/Qwen/Qwen3-0.6B/tree/main", "Qwen/Qwen3-0.6B"),
         ("https:/huggingface.co/Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),  # as pathlib has it
         ("hf:google/gemma-3-1b-it", "google/gemma-3-1b-it"),
+        ("hf:/google/gemma-3-1b-it", "google/gemma-3-1b-it"),  # likewise, of two slashes
         ("/no/such", None),
         ("no/such/folder", None),
         ("./Qwen/Qwen3", None),

@@ -179,6 +179,8 @@ def test_a_sliding_window_is_not_the_context(tmp_path):
     nested = _folder(tmp_path / "n", config)
     (nested / "config.json").write_text(json.dumps({"text_config": config}))
     assert _shape(nested) == expected
+    (nested / "config.json").write_text(json.dumps({**config, "text_config": None}))
+    assert _shape(nested) == expected
 
 
 def test_sizes_under_other_names_are_not_guessed(tmp_path):
@@ -363,6 +365,8 @@ def test_models_on_one_device_add_up(monkeypatch):
         footprint.check_fit([policy, prm])
     footprint.check_fit([policy])
     footprint.check_fit([policy, _model(13, title="PRM 'b'", device="cuda:1")])
+    with pytest.raises(BadInputError, match=r"but 24\.0 GiB of cuda are free"):
+        footprint.check_fit([_model(14, device="cuda"), prm])
 
 
 def test_engines_have_their_shares(monkeypatch):
@@ -374,7 +378,7 @@ def test_engines_have_their_shares(monkeypatch):
         footprint.check_fit([_model(1, share=0.9), _model(9)])
 
 
-def test_vllm_needs_one_full_context(tmp_path):
+def test_vllm_needs_one_full_context(tmp_path, monkeypatch):
     shape = _shape(_folder(tmp_path / "m", _LLAMA_8B))
     settings = {"device": "cuda", "dtype": "bfloat16", "gpu_memory_utilization": 0.45}
     whole = footprint.vllm_footprint("policy", shape, **settings)
@@ -384,7 +388,12 @@ def test_vllm_needs_one_full_context(tmp_path):
     split = footprint.vllm_footprint("policy", shape, tensor_parallel_size=2, **settings)
     assert (2 * split.weights, 2 * split.least_cache) == (whole.weights, whole.least_cache)
     assert whole.gpu_share == 0.45
-    assert footprint.vllm_footprint("policy", shape, **{**settings, "device": "cpu"}).cache == GIB
+    on_cpu = {**settings, "device": "cpu"}
+    assert footprint.vllm_footprint("policy", shape, **on_cpu).cache == GIB
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2 GiB")
+    with pytest.raises(BadInputError, match="KVCACHE_SPACE='2 GiB' must be a whole number of GiB"):
+        footprint.vllm_footprint("policy", shape, **on_cpu)
+    assert footprint.vllm_footprint("policy", shape, **settings) == whole  # a GPU has its share
 
 
 def test_a_bounded_cache_counts_with_its_bound(tmp_path):

@@ -13,6 +13,11 @@ from cats_jax import cli, world
 from cats_jax.errors import BadInputError
 from cats_jax.models.folders import check_model_folder
 from cats_jax.models.hub import cached_folder, fetch_models
+from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
+from cats_jax.models.prm.convert import convert_checkpoint
+from cats_jax.models.prm.family import choose_format
+from cats_jax.models.prm.format import WORLD
+from cats_jax.models.prm.sparsity import checkpoint_sparsity
 from cats_jax.models.source import ModelFolders
 from cats_jax.specs.models import PolicySpec
 
@@ -118,6 +123,16 @@ def test_a_model_is_downloaded_once_and_found_by_its_id(hub, capsys):
     assert len(hub.asked) == asked
     theirs, ours = (ModelFolders().fingerprint(PolicySpec(path)) for path in (NAME, "weak"))
     assert theirs == ours
+
+
+def test_a_cached_model_is_read_by_its_id_and_has_its_name(hub, tmp_path):
+    fetch_models([PolicySpec(NAME)])
+    assert HuggingFaceGenerator(NAME).name == PolicySpec(NAME).name == "weak"
+    assert HuggingFaceScorer(NAME, WORLD).name == "weak"
+    assert checkpoint_sparsity(NAME) == checkpoint_sparsity(world.policy_path("weak"))
+    assert choose_format("auto", NAME) == WORLD
+    with pytest.raises(BadInputError, match="has safetensors files already"):
+        convert_checkpoint(NAME, tmp_path / "out")
 
 
 def test_a_command_takes_an_id(hub, capsys):

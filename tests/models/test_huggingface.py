@@ -607,7 +607,8 @@ def copy(folder, tmp_path):
             r"holds weights as \.bin files: `cats-jax convert",
         ),
         (None, {"dtype": "float16"}, "dtype 'float16' is unknown"),
-        (None, {"kv_cache_gib": 2e-6}, "is less than one token needs: .* take 1024 bytes"),
+        (None, {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+        (None, {"kv_cache_gib": 2e-6}, "is less than three tokens need: .* take 1024 bytes"),
         *(
             (None, {"kv_cache_gib": size}, "kv_cache_gib=.*above 0")
             for size in (0.0, -1.0, float("nan"), float("inf"))

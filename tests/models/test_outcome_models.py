@@ -17,7 +17,6 @@ from cats_jax.models.prm.family import choose_format, load_format
 from cats_jax.models.prm.format import (
     OUTCOME,
     PRM_FORMATS,
-    TRL,
     Head,
     PRMFormat,
     TokenPair,
@@ -153,7 +152,7 @@ def test_a_head_of_another_width_is_refused_before_weights_are_read(folders):
     with pytest.raises(BadInputError, match=r"shape \(1, 64\), the PRM format needs \(2 or more"):
         HuggingFaceScorer(folders["qwen"], PRM_FORMATS["outcome-classifier"])
     with pytest.raises(BadInputError, match=r"ForSequenceClassification, and .* scores each step"):
-        HuggingFaceScorer(folders["two-labels"], TRL)
+        HuggingFaceScorer(folders["two-labels"], PRM_FORMATS["trl"])
 
 
 def test_a_model_without_a_chat_template_is_refused(folders, tmp_path):

@@ -40,7 +40,7 @@ _LEAST_TENSORS = 9
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A tensor to be written: its name, where it comes from, and the sizes of heads to unmix."""
+    """A tensor to be written: name, source, size of heads to unmix, and what is added to values."""
 
     name: str
     source: GGUFTensor

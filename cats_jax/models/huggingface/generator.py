@@ -44,7 +44,7 @@ from . import sampling
 from .decoding_rows import DecodingRows, padded_width
 from .draws import CONTEXT, END, FINISHES, STEP, Draws, forced_draws
 from .model import CHUNK_WIDTH, WIDTH, CausalModel, padded
-from .policy import PolicyOptions, StepPolicy, check_positive
+from .policy import PolicyOptions, StepPolicy
 from .prefix_cache import Segment, missing
 from .token_budget import TokenBudget
 from .usage import Histories, sample_usage
@@ -79,13 +79,12 @@ class HuggingFaceGenerator(StepPolicy):
         batch_tokens: int = 1 << 15,
         **options: Unpack[PolicyOptions],
     ):
-        check_positive(batch_tokens=batch_tokens)
+        self._budget = TokenBudget(batch_tokens)
         super().__init__(path, **options)
         self._may_close = _table(self._closers, self._model)
         self._is_end = _table(self._text.ends, self._model)
         self._model.load_weights()
         self.num_parameters = self._model.num_parameters
-        self._budget = TokenBudget(batch_tokens)
         self._cache = self._model.new_cache()
         self.recomputed = 0
 

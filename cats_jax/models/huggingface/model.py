@@ -28,6 +28,7 @@ from ...errors import BadInputError
 from ...protocols import Question
 from ..adapter import Adapter
 from ..folders import check_model_folder
+from ..hub import folder_name
 from ..local_files import LOCAL_FILES, read_config, reason_of
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import AUTO, PolicyFormat, choose_format
@@ -66,7 +67,6 @@ _SIZES = (
 )  # fmt: skip
 """What a configuration must name."""
 
-
 _OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "RewardModel", "PrmModel")
 """Some endings of the names of architectures whose head writes no text."""
 
@@ -90,21 +90,21 @@ class CausalModel:
     """A causal language model with its tokenizer, in evaluation mode on one device.
 
     Args:
-        path: a local model folder with safetensors weights; nothing is ever downloaded.
+        path: model folder, or id of the hub that is in its cache; nothing is ever downloaded.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32" or "bfloat16", of weights and cached keys and values.
         num_threads: torch's threads for work inside an operator; None takes `default_threads`.
             Bitwise equality is only known for one.
         kv_cache_gib: bound of the cache of keys and values in GiB (2**30 bytes), > 0; None takes
-            `footprint.FREE_SHARE` of the memory that is free after the weights are loaded. On a CPU
-            that is the kernel's MemAvailable, or all memory if the kernel does not report it.
-            Micro-batches need memory besides: copies of up to `batch_tokens` tokens, and new ones.
+            `footprint.FREE_SHARE` of the memory that is free after the weights are loaded, see
+            `footprint.device_memory`. Micro-batches need memory besides: copies of up to
+            `batch_tokens` tokens, and new ones.
         format: policy format of the questions, see `choose_format`. None for a model that gets no
             questions; its tokenizer needs no chat template.
         adapter: folder of a LoRA adapter that is merged into the weights, see `models.adapter`.
 
     Attributes:
-        name: name of the folder; with an adapter, "FOLDER+ADAPTER".
+        name: name of the folder, see `folder_name`; with an adapter, "FOLDER+ADAPTER".
         adapter: the `Adapter`, or None.
         format: the `PolicyFormat` that was chosen; not set if the argument is None.
         num_parameters: number of parameters, a tied tensor counted once; set by `load_weights`.
@@ -117,7 +117,7 @@ class CausalModel:
         seconds: time spent in forward passes and in blocks under `timed`.
 
     Raises:
-        BadInputError: the folder, device, dtype, format or bound can't work; no weight was read.
+        BadInputError: an argument can't work; no weight was read.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class CausalModel:
         if dtype not in _DTYPES:
             raise BadInputError(f"dtype {dtype!r} is unknown: use one of {', '.join(_DTYPES)}")
         self.dtype = _DTYPES[dtype]
-        self.name = folder.name
+        self.name = folder_name(folder)
         read_config(folder)
         with _reading(folder):
             self.tokenizer: Any = load_tokenizer(folder)
@@ -170,7 +170,7 @@ class CausalModel:
         self._num_threads = num_threads
         self.adapter = None if adapter is None else Adapter(adapter, folder)
         if self.adapter is not None:
-            self.name += f"+{self.adapter.folder.name}"
+            self.name += f"+{folder_name(self.adapter.folder)}"
 
     @property
     def architectures(self) -> list[str]:
@@ -264,7 +264,7 @@ class CausalModel:
         )
 
     def prompt_ids(self, question: Question) -> tuple[int, ...]:
-        """Token ids of the question in the model's format, up to the start of the answer."""
+        """Token ids of a question's prompt; BadInputError if there are fewer than two."""
         assert self._prompts is not None
         ids = self._prompts.prompt_ids(question.text, question.system)
         if len(ids) < 2:
@@ -576,8 +576,8 @@ def _check_bound(kv_cache_gib: float | None, bytes_per_token: int) -> None:
     # A prompt and a step at the very least, and the slot for padding.
     if kv_cache_gib * 2**30 < 3 * bytes_per_token:
         raise BadInputError(
-            f"kv_cache_gib={kv_cache_gib} is less than one token needs: its keys and values take "
-            f"{bytes_per_token} bytes; raise it, or drop it for a share of the free memory"
+            f"kv_cache_gib={kv_cache_gib} is less than three tokens need: one's keys and values "
+            f"take {bytes_per_token} bytes; raise it, or drop it for a share of the free memory"
         )
 
 

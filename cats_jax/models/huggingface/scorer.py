@@ -43,10 +43,9 @@ class HuggingFaceScorer(AnswerStepScorer):
     row that does not fit the device's memory.
 
     Args:
-        path: model folder (config, tokenizer, safetensors).
         prm_format: how the PRM reads a path.
-        batch_tokens, options: as for `HuggingFaceGenerator`; `kv_cache_gib` changes no score and no
-            usage.
+        path, batch_tokens, options: as for `HuggingFaceGenerator`; `kv_cache_gib` changes no score
+            and no usage.
 
     Attributes:
         finished_only: whether the format is that of an outcome model: a path is then a finished
@@ -54,7 +53,7 @@ class HuggingFaceScorer(AnswerStepScorer):
         recomputed: see `HuggingFaceGenerator`.
 
     Raises:
-        BadInputError: before the weights are read, if the folder or the format can't work.
+        BadInputError: before the weights are loaded, if an argument can't work.
     """
 
     def __init__(
@@ -66,11 +65,11 @@ class HuggingFaceScorer(AnswerStepScorer):
         **options: Unpack[LoadOptions],
     ):
         super().__init__(thoughts=prm_format.thoughts)
+        self._budget = TokenBudget(batch_tokens)
         self._model = RewardModel(path, prm_format, **options)
         sparsity = checkpoint_sparsity(path, prm_format.read_out, adapter=self._model.adapter)
         self.sparsity_total = sparsity.total
         self.sparsity_last_layer = sparsity.last_layer
-        self._budget = TokenBudget(batch_tokens)
         self._model.load_weights()
         self.name = self._model.name
         self.finished_only = prm_format.finished_only

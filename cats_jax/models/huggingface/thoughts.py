@@ -201,7 +201,7 @@ class Thoughts:
         The rest of such an answer is sampled as that of a cut answer, see `AnswerGeneration`.
         """
         open_ = [i for i, request in enumerate(requests) if self.is_open(request.path)]
-        over = [i for i in range(len(requests)) if i not in set(open_)]
+        over = sorted({*range(len(requests))} - {*open_})
         asked = [
             dataclasses.replace(requests[i], to_end=len(requests[i].path) + 1 >= max_depth)
             for i in open_

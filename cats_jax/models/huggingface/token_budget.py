@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from ...errors import RunStoppedError
+from ...errors import BadInputError, RunStoppedError
 
 Item = TypeVar("Item")
 
@@ -25,11 +25,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class TokenBudget:
-    """Largest number of tokens (rows x width) of a micro-batch; `tokens` never rises."""
+    """Largest number of tokens (rows x width) of a micro-batch, >= 1; `tokens` never rises."""
 
     def __init__(self, tokens: int):
         if tokens < 1:
-            raise ValueError(f"a token budget must be at least 1, got {tokens}")
+            raise BadInputError(f"batch_tokens must be at least 1, got {tokens}")
         self.tokens = tokens
 
     def run(

@@ -65,7 +65,7 @@ def convert_checkpoint(
 ) -> Conversion:
     """Writes the folder `target` with the weights of `source` as safetensors.
 
-    Dtypes and values stay as they are. A head that is tied to the embedding is stored once.
+    Dtypes and values stay. A head that config.json ties to the embedding is stored once.
 
     Args:
         source: a model folder with `pytorch_model.bin`, or shards of it and their index.
@@ -77,10 +77,10 @@ def convert_checkpoint(
         BadInputError: there are no .bin files, `target` is not empty, a file is broken, asks for
             code to be run or holds anything but tensors, or a limit was hit. `target` is untouched.
     """
-    source, target = pathlib.Path(source), pathlib.Path(target)
+    source, target = existing_folder(source), pathlib.Path(target)
     names = _bin_files(source)
     check_absent(target)
-    size = sum((source / name).stat().st_size for name in names)
+    size = max(1, sum((source / name).stat().st_size for name in names))
     seconds = _STARTING_SECONDS + 3 * size / _SLOWEST_BYTES if max_seconds is None else max_seconds
     with new_folder(target) as folder:
         report = _run_worker(source, names, folder, seconds, lambda n: progress(min(1.0, n / size)))
@@ -102,7 +102,7 @@ def check_absent(target: pathlib.Path) -> None:
 def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """A folder to write in, which gets the name `target` when the `with` block ends.
 
-    An error leaves nothing behind; a kill leaves a folder of another name.
+    An error leaves no file behind; a kill leaves a folder of another name.
 
     Raises:
         BadInputError: something can't be written.
@@ -125,7 +125,6 @@ def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _bin_files(source: pathlib.Path) -> list[str]:
-    existing_folder(source)
     if any(source.glob("*.safetensors")):
         raise BadInputError(f"{str(source)!r} has safetensors files already: use it as it is")
     if (source / _INDEX).is_file():

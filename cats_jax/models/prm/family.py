@@ -41,7 +41,7 @@ def choose_format(
         BadInputError: an unknown name or family, or a file that is not a format.
     """
     if choice == AUTO:
-        found = detect_format(pathlib.Path(folder))
+        found = detect_format(folder)
     elif choice.endswith((".yaml", ".yml")):
         # A head of its own needs no other read-out.
         found = load_format(choice, {} if head is None else {"read_out": {"layers": [LAYER]}})
@@ -62,7 +62,7 @@ def prm_folder(path: str | pathlib.Path) -> pathlib.Path:
     return existing_folder(path, "PRM", ways)
 
 
-def detect_format(folder: pathlib.Path) -> PRMFormat:
+def detect_format(folder: str | pathlib.Path) -> PRMFormat:
     """The format of a checkpoint's family, by its configuration, head and tokenizer.
 
     A family with a head is recognised by the architecture or by the head's tensors, and any other
@@ -74,7 +74,8 @@ def detect_format(folder: pathlib.Path) -> PRMFormat:
     Raises:
         BadInputError: not exactly one family fits, or a sequence classifier has several labels.
     """
-    architectures = read_config(check_model_folder(folder, "PRM")).get("architectures") or []
+    folder = check_model_folder(folder, "PRM")
+    architectures = read_config(folder).get("architectures") or []
     tensors = stored_tensors(folder)
     for name in architectures:
         if name.endswith("ForSequenceClassification"):

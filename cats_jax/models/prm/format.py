@@ -80,6 +80,9 @@ class PRMFormat:
         architectures: names in config.json by which "auto" recognises a family with a head. The
             head's tensors in the weights are enough, too.
         tokens: tokens by which "auto" recognises the tokenizers of a family without a head.
+
+    Raises:
+        BadInputError: a value breaks its rule.
     """
 
     name: str
@@ -198,7 +201,6 @@ PRM_FORMATS = {name: load_format(_FOLDER / f"{name}.yaml") for name in _NAMES}
 
 WORLD = PRM_FORMATS["world"]
 QWEN_MATH_PRM = PRM_FORMATS["qwen2.5-math-prm"]
-TRL = PRM_FORMATS["trl"]
 OUTCOME = PRM_FORMATS["outcome"]
 JUDGE_CRITIQUE = PRM_FORMATS["judge-critique"]
 

@@ -39,7 +39,7 @@ def head_of_file(path: str | pathlib.Path) -> HeadOfFile:
 
 
 def tensors_of_file(read_out: TokenPair | Head | None) -> dict[str, StoredTensor]:
-    """The tensors of a head in a file, as if they were stored with the model; else nothing."""
+    """A head's tensors as if stored with the model, else none; errors: `head_of_file`."""
     if not isinstance(read_out, HeadOfFile):
         return {}
     file = pathlib.Path(read_out.file)

@@ -18,6 +18,7 @@ from theory.sparsity import THRESHOLD, Sparsity
 
 from ...errors import BadInputError
 from ...storage.reading import read_json, reading
+from ..folders import existing_folder
 from ..local_files import ties_embeddings
 from ..weights import StoredTensor, stored_tensors
 from .format import PRM_FORMATS, WORLD, Head, TokenPair
@@ -86,7 +87,7 @@ def checkpoint_sparsity(
         BadInputError: no safetensors file, a broken one, NaN or infinite weights, quantised
             weights, no weights at all, or a read-out whose tensors are not stored.
     """
-    folder = pathlib.Path(path)
+    folder = existing_folder(path)
     tensors = stored_tensors(folder) | tensors_of_file(read_out)
     config = _config(folder)
     _check_plain(folder, tensors.values(), config)

@@ -34,6 +34,9 @@ class PolicyFormat:
         thinking: how the model thinks before it answers; None: a thought is like any other text.
         enable_thinking: value of the switch that some chat templates have under this name; None
             leaves it as the template has it.
+
+    Raises:
+        BadInputError: a value breaks its rule.
     """
 
     name: str

@@ -119,7 +119,7 @@ class StepText:
     def rest_of(self, path: Path) -> Rest | None:
         """What the last step of a path has left for the next one; None if there is nothing."""
         begin = len(path)
-        while begin > 0 and self._last(path[begin - 1].token_ids) in self._may_leave_rest:
+        while begin > 0 and not self._may_leave_rest.isdisjoint(path[begin - 1].token_ids[-1:]):
             begin -= 1
         rest = None
         for step in path[begin:]:
@@ -128,14 +128,10 @@ class StepText:
 
     def rest(self, ids: tuple[int, ...], rest: Rest | None = None) -> Rest | None:
         """What a step leaves for the next one; `rest` is what the one before it has left."""
-        if self._last(ids) not in self._may_leave_rest:
+        if self._may_leave_rest.isdisjoint(ids[-1:]):
             return None
         closing = self._closing(ids, rest)
         return Rest(ids[-1], closing[1]) if closing is not None and closing[1] > 0 else None
-
-    @staticmethod
-    def _last(ids: Sequence[int]) -> int | None:
-        return ids[-1] if ids else None
 
     def _find_closing(self, ids: tuple[int, ...], rest: Rest | None) -> tuple[str, int] | None:
         """Text of a step that its last token closes, and number of characters behind it."""

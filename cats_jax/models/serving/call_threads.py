@@ -78,11 +78,11 @@ class CallThreads:
         return values
 
     def close(self) -> None:
-        """End the threads, after their calls unless these are abandoned."""
+        """End the threads, after their calls unless these are abandoned; any thread may call it."""
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
-            if not self.abandoned.is_set():
+            if not self.abandoned.is_set() and thread is not threading.current_thread():
                 thread.join()
 
     def _result(self, future: Future[R], check: Callable[[], None]) -> R:

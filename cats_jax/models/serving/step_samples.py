@@ -41,18 +41,30 @@ def draw(
     Returns:
         The samples in order; none has the finish None.
     """
-    drawn = [
+    drawn = _rows(engine, requests, ends)
+    opened = [
+        (row, j, _rest(request, request.seeds[j], each.ids))
+        for request, row in zip(requests, drawn, strict=True)
+        for j, each in enumerate(row)
+        if not each.finish
+    ]
+    while opened:
+        rests = _rows(engine, [request for *_, request in opened], ends)
+        known, opened = opened, []
+        for (row, j, request), (rest,) in zip(known, rests, strict=True):
+            row[j] = _joined(row[j], rest)
+            if not rest.finish:
+                opened.append((row, j, _rest(request, request.seeds[0], rest.ids)))
+    return drawn
+
+
+def _rows(
+    engine: Sampler, requests: Sequence[SampleRequest], ends: Collection[int]
+) -> list[list[Drawn]]:
+    return [
         [_drawn(request, sampled, ends) for sampled in samples]
         for request, samples in zip(requests, engine.sample(requests), strict=True)
     ]
-    opened = [
-        (i, j) for i, row in enumerate(drawn) for j, each in enumerate(row) if not each.finish
-    ]
-    if opened:
-        rests = [_rest(requests[i], requests[i].seeds[j], drawn[i][j].ids) for i, j in opened]
-        for (i, j), (rest,) in zip(opened, draw(engine, rests, ends), strict=True):
-            drawn[i][j] = _joined(drawn[i][j], rest)
-    return drawn
 
 
 def _drawn(request: SampleRequest, sampled: TokenSample, ends: Collection[int]) -> Drawn:

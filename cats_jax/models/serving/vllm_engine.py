@@ -1,8 +1,8 @@
 """vLLM engines started by this process.
 
-Only this module, `vllm_client.py` and `vllm_head.py`, which vLLM itself loads, depend on vLLM's
-version; they are written for vLLM 0.32. An engine runs in a process of its own, which imports the
-main module again, so a script must make the engine under `if __name__ == "__main__":`.
+Only the modules `vllm_*.py` depend on vLLM's version; they are written for vLLM 0.32. An engine
+runs in a process of its own, which imports the main module again, so a script must make the engine
+under `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
                 **task,
             )
     except (RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).strip().splitlines()[-1]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise BadInputError(
             f"vLLM does not start with {str(path)!r}: {reason}: its own messages, with "
             f"VLLM_LOGGING_LEVEL=INFO more of them, say why; it was asked for {context} tokens of "
