@@ -1,8 +1,8 @@
 """Compute-Aware Tree Search: the impure shell around the pure packages.
 
-`search`, `learners` and `theory` are pure JAX and numpy. `cats_jax` has everything that touches
-language models, files, the clock or the terminal. Names are imported on first use, so that `import
-cats_jax` loads neither torch nor jax.
+`search`, `learners` and `theory` only compute. `cats_jax` has everything that touches language
+models, files, the clock or the terminal. Names are imported on first use, so that `import cats_jax`
+loads neither torch nor jax.
 """
 
 import importlib

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 class BadInputError(ValueError):
-    """The caller's input breaks a rule; raised before expensive work starts (exit code 2).
+    """The caller's input breaks a rule; raised before expensive work if possible (exit code 2).
 
     The message is one line of bounded length, whatever value it quotes. It names the input, the
     rule it breaks and the way out.

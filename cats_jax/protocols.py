@@ -188,10 +188,14 @@ def total_usage(usage: Sequence[TokenUsage]) -> TokenUsage:
 
 
 def shared_seconds(usage: Sequence[TokenUsage], seconds: float) -> list[float]:
-    """A call's seconds, divided among its requests by computed plus sampled tokens."""
+    """A call's seconds, divided among its requests by computed plus sampled tokens.
+
+    If no request has tokens, as of a model that counts none, each gets an equal share.
+    """
     tokens = [each.computed + each.generated for each in usage]
-    total = sum(tokens) or 1
-    return [seconds * count / total for count in tokens]
+    weights = tokens if any(tokens) else [1] * len(usage)
+    total = sum(weights)
+    return [seconds * weight / total for weight in weights]
 
 
 @dataclass(frozen=True, slots=True)

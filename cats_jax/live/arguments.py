@@ -67,9 +67,9 @@ def check_rates(**values: float) -> None:
 
 def check_limits(budget: int | None, max_tokens: int | None, max_seconds: float | None) -> None:
     """Raise BadInputError unless each is None or can be that limit of a `Searcher`."""
-    if budget is not None and not _is_count(budget):
+    if budget is not None and not (_is_count(budget) and budget < 1 << 31):
         raise BadInputError(
-            f"budget={budget!r}: must be an integer of at least 1, or None for N * max_depth"
+            f"budget={budget!r}: must be an integer from 1 to 2**31 - 1, or None for N * max_depth"
         )
     if max_tokens is not None:
         check_counts(max_tokens=max_tokens)
@@ -157,8 +157,7 @@ def check_calibration(values: Any) -> None:
     """Raise BadInputError unless `values` can be the fields of a `search.Calibration`."""
     most = len(search.Calibration())
     try:
-        numbers = [float(value) for value in values]
-        fits = len(numbers) <= most and all(map(math.isfinite, numbers))
+        fits = len(values) <= most and all(math.isfinite(float(value)) for value in values)
     except (TypeError, ValueError):
         fits = False
     if not fits:
@@ -179,8 +178,8 @@ def check_grader(grader: Any) -> None:
 
 
 def check_questions(questions: Any) -> None:
-    """Raise BadInputError unless `questions` is a sequence of `Question`s."""
-    if isinstance(questions, str | Question):
+    """Raise BadInputError unless `questions` is a collection of `Question`s."""
+    if isinstance(questions, str) or not isinstance(questions, Collection):
         raise BadInputError(
             f"questions is {_kind(questions)}: pass a list, such as [Question('q1', 'text')]"
         )

@@ -29,7 +29,7 @@ from .contract import check_answer_scoring, check_answers, check_generation, che
 T = TypeVar("T")
 
 
-def executor_for(model: StepGenerator | StepScorer | None, most: int) -> Executor:
+def executor_for(model: StepGenerator | StepScorer, most: int) -> Executor:
     """An executor for calls of a model: up to `most` at a time if it is concurrent, else one."""
     return ThreadPoolExecutor(most) if facts_of(model).concurrent else CallingThread()
 

@@ -75,31 +75,25 @@ class JudgeReplies:
     wall: float
 
 
+@dataclass(eq=False, repr=False)
 class Judge:
     """A language model that compares, with the rule and the prompt of its comparisons.
 
     It remembers replies by their prompts. Several threads may call it if the model allows that.
 
-    Args:
+    Attributes:
         writer: the policy, or the language model of the PRM.
         comparison: which answers are compared.
         prompt: how they are shown, and how the choice is read.
         system: system message of the prompts; None: that of the writer's format.
     """
 
-    def __init__(
-        self,
-        writer: StepGenerator,
-        comparison: search.comparison.Comparison,
-        prompt: ComparisonPrompt,
-        system: str | None = None,
-    ) -> None:
-        self.writer = writer
-        self.comparison = comparison
-        self.prompt = prompt
-        self.system = system
-        self._known: OrderedDict[str, JudgeReply] = OrderedDict()
-        self._lock = threading.Lock()
+    writer: StepGenerator
+    comparison: search.comparison.Comparison
+    prompt: ComparisonPrompt
+    system: str | None
+    _known: OrderedDict[str, JudgeReply] = field(default_factory=OrderedDict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def check_question(self, question: Question) -> None:
         """Raise BadInputError unless the model can read the prompt with two empty answers."""
@@ -375,7 +369,8 @@ class Comparisons:
                 for each in group:  # so that only the question at fault fails
                     self._call([each])
                 return []
-            return [_failed(group[0].result, str(error))]
+            result = group[0].result
+            return [replace(result, status="failed", reason=str(error), answer=None, chosen=None)]
         outside, part = max(0.0, made.wall - made.inside), self._judge.comparison.judge
         self._timings.add(f"{part} inside", made.inside)
         if not self._concurrent:  # the seconds of other threads are not the driver's
@@ -419,10 +414,6 @@ class Comparisons:
 
 def _choice(reply: JudgeReply | None, count: int) -> int | None:
     return None if reply is None else reply.choice(count)
-
-
-def _failed(result: SearchResult, reason: str) -> SearchResult:
-    return replace(result, status="failed", reason=reason, answer=None, chosen=None)
 
 
 def unread_note(title: str, judge: str, results: Sequence[SearchResult]) -> str | None:

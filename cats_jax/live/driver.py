@@ -1,11 +1,12 @@
 """The host loop: the core's `plan` and `commit` around a real policy and a real PRM.
 
 A `SearchBatch` has a fixed number of slots, one question each, as one batched `SearchState`. A tick
-plans all slots, calls the policy once, calls the PRM once if candidates need scores, and commits
-all slots. A concurrent model is called in threads; a tick then commits only the slots whose samples
-and scores have arrived. If a call breaks the model's contract (see `contract`), the model is called
-again, once per question. Keys and seeds depend on the question, never on its slot, so results do
-not depend on the order in which calls end.
+plans all slots, and commits those that request no samples. If there are none, it calls the policy
+once, calls the PRM once if candidates need scores, and commits all slots. A concurrent model is
+called in threads; a tick then commits the slots whose samples and scores have arrived. If a call
+breaks the model's contract (see `contract`), the model is called again, once per question. Keys and
+seeds depend on the question, never on its slot, so results do not depend on the order in which
+calls end.
 
 If the strategy compares its answers, a search leaves its slot when it ends. `comparisons` keeps it
 until the judge has chosen.
@@ -53,7 +54,7 @@ class SearchBatch:
         most: int,
         finish: Callable[[SearchResult], None],
         timings: Timings,
-        comparisons: Comparisons | None = None,
+        comparisons: Comparisons | None,
     ) -> None:
         """Set up empty slots for the questions in `waiting`; `finish` gets each result.
 

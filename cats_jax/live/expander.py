@@ -47,14 +47,12 @@ class Expander:
         slots: int,
         capacity: int,
         *,
-        vectors: bool = False,
+        vectors: bool,
     ) -> None:
         self._shape = slots, capacity, vectors
         self._policy = PolicyCalls(policy, slots)
         self._prm = None if scorer is None else PRMCalls(scorer, slots)
-        self._models: list[PolicyCalls | PRMCalls] = [self._policy]
-        if self._prm is not None:
-            self._models.append(self._prm)
+        self._models = [calls for calls in (self._policy, self._prm) if calls is not None]
 
     def away(self) -> set[Slot]:
         """Slots with a call in progress."""

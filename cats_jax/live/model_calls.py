@@ -5,21 +5,22 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from ..protocols import Path, Question, StepGenerator, StepScorer
+from ..protocols import Path, Question
 from .calls import executor_for
+from .proxies import Model
 
 Returned = TypeVar("Returned")
 Asked = TypeVar("Asked")
 
 
-class ModelCalls(Generic[Returned, Asked]):
+class ModelCalls(Generic[Model, Returned, Asked]):
     """Calls of the policy or the PRM, and the live paths of the open questions.
 
     Attributes:
         in_progress: what each call was made for.
     """
 
-    def __init__(self, model: StepGenerator | StepScorer, most: int) -> None:
+    def __init__(self, model: Model, most: int) -> None:
         """Start without a call; at most `most` calls run at a time."""
         self._model = model
         self._executor = executor_for(model, most)

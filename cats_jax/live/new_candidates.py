@@ -29,7 +29,7 @@ class NewCandidate:
     row: int
     parent_slot: int
     candidate: Candidate
-    vector: np.ndarray | None = None
+    vector: np.ndarray | None
 
 
 @dataclass(slots=True)

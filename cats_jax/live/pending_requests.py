@@ -39,7 +39,7 @@ class PendingRequest:
     scored: bool
     score_ends: bool
     request: StepRequest
-    copy: StepSample | None = None
+    copy: StepSample | None
 
 
 def pending_requests(slot: Slot, request: search.Request) -> Iterator[PendingRequest]:

@@ -17,15 +17,11 @@ from .slots import Slot, in_order
 from .timings import Stopwatch
 
 
-class PolicyCalls(ModelCalls[Generation, list[PendingRequest]]):
+class PolicyCalls(ModelCalls[StepGenerator, Generation, list[PendingRequest]]):
     """Calls of the policy in progress, with their requests.
 
     The requests include copies, for which the policy is not called.
     """
-
-    def __init__(self, policy: StepGenerator, most: int) -> None:
-        super().__init__(policy, most)
-        self._policy = policy
 
     def slots(self) -> set[Slot]:
         """Slots with a call in progress."""
@@ -34,7 +30,7 @@ class PolicyCalls(ModelCalls[Generation, list[PendingRequest]]):
     def begin(self, requests: Sequence[PendingRequest], busy: Stopwatch) -> None:
         """Begin the calls for `requests`."""
         groups: dict[int, list[PendingRequest]] = {}
-        alone = facts_of(self._policy).concurrent
+        alone = facts_of(self._model).concurrent
         for asked in requests:
             group = asked.slot.index if alone else 0
             groups.setdefault(group, []).append(asked)
@@ -65,7 +61,7 @@ class PolicyCalls(ModelCalls[Generation, list[PendingRequest]]):
             made += self._generated(call, requests, busy)
         for requests, generation in made:
             busy.inside("policy", generation.inside_seconds)
-            charge_generation(requests, generation, self._policy.num_parameters)
+            charge_generation(requests, generation, self._model.num_parameters)
             new.add(requests, generation)
         return new
 
@@ -75,7 +71,7 @@ class PolicyCalls(ModelCalls[Generation, list[PendingRequest]]):
             nothing: Future[Generation] = Future()
             nothing.set_result(Generation([], [], 0.0))
             return nothing
-        return self._executor.submit(generate, self._policy, sent)
+        return self._executor.submit(generate, self._model, sent)
 
     def _generated(
         self, call: Future[Generation], requests: list[PendingRequest], busy: Stopwatch

@@ -16,12 +16,8 @@ from .slots import Slot, in_order
 from .timings import Stopwatch
 
 
-class PRMCalls(ModelCalls[Scoring, NewCandidates]):
+class PRMCalls(ModelCalls[StepScorer, Scoring, NewCandidates]):
     """Calls of the PRM in progress, with their candidates, also those that need no score."""
-
-    def __init__(self, scorer: StepScorer, most: int) -> None:
-        super().__init__(scorer, most)
-        self._scorer = scorer
 
     def slots(self) -> set[Slot]:
         """Slots with a call in progress."""
@@ -31,7 +27,7 @@ class PRMCalls(ModelCalls[Scoring, NewCandidates]):
         """Begin the call for `new.to_score`."""
         with busy("prm"):
             self.tell()
-            call = self._executor.submit(score, self._scorer, *_paths(new.to_score))
+            call = self._executor.submit(score, self._model, *_paths(new.to_score))
             self.in_progress[call] = new
 
     def finish(self, done: Collection[Future[Any]], busy: Stopwatch) -> list[NewCandidates]:
@@ -53,7 +49,7 @@ class PRMCalls(ModelCalls[Scoring, NewCandidates]):
                 own = [each for each in new.to_score if each.slot is slot]
                 try:
                     with busy("prm"):
-                        scoring = score(self._scorer, *_paths(own))
+                        scoring = score(self._model, *_paths(own))
                     self._add(scoring, own, busy)
                 except ScorerContractError as error:
                     slot.failure = str(error)
@@ -61,7 +57,7 @@ class PRMCalls(ModelCalls[Scoring, NewCandidates]):
 
     def _add(self, scoring: Scoring, scored: Sequence[NewCandidate], busy: Stopwatch) -> None:
         busy.inside("prm", scoring.inside_seconds)
-        charge_scoring(scored, scoring, self._scorer.num_parameters)
+        charge_scoring(scored, scoring, self._model.num_parameters)
         for new, value in zip(scored, scoring.scores, strict=True):
             if value is None:
                 new.slot.tree.refuse(new.candidate)

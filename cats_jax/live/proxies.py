@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from ..protocols import ModelFacts, Path, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import ModelFacts, Path, Question, StepGenerator, StepScorer
 
 Model = TypeVar("Model", bound=StepGenerator | StepScorer)
 Policy = TypeVar("Policy", bound=StepGenerator)
@@ -26,7 +26,7 @@ class _Proxy(Generic[Model]):
         """
         if name not in ModelFacts._fields:
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        return getattr(facts_of(self._model), name)
+        return getattr(self._model, name, ModelFacts._field_defaults[name])
 
     def keep_only(self, question: Question, paths: Sequence[Path]) -> None:
         """Free a question's cached state except prefixes of `paths`; without paths, all of it."""

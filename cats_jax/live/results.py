@@ -41,7 +41,8 @@ class Candidate:
         num_tokens: number of sampled tokens.
         log_prob: log-probability of the step under the policy at temperature 1, in nats, or None
             if the policy does not report it.
-        score: PRM score of the step, or None if the PRM was not called or broke its contract.
+        score: PRM score of the step in [0, 1]; None if the PRM was not called, could not read the
+            path, or broke its contract.
         path_score: aggregated score of the path up to here, or None if `score` is None.
         invalid: why the candidate may not be kept, or None: "blank", "length" (the step limit),
             "context" (the end of the policy's context) or `PRM_CONTEXT`.

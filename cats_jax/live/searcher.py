@@ -54,7 +54,8 @@ class Searcher:
     whose scores the strategy reads. A question that requests no samples advances at once, until it
     requests some or ends. Waiting questions take the places of finished ones.
 
-    A question's result depends on the seed and the question alone, not on its neighbours.
+    Unless `max_seconds` ends its search, a question's result depends on the seed and the question
+    alone, not on its neighbours.
 
     Compiled programs are kept in the user's cache folder for the next process. JAX's own settings
     take precedence, see `compiled_programs.keep_compiled_programs`.
@@ -109,9 +110,10 @@ class Searcher:
             params: parameters of the strategy's controller (CATS); `()` without one, and for a
                 search method, which has its own.
             grader: decides which answers are the same; default: `BoxedIntegerGrader`.
-            max_depth: number of reasoning steps; the last one runs to the end of the answer.
-            budget: cap on all candidates of a question; default `num_candidates * max_depth`.
-            in_flight: number of questions searched at once.
+            max_depth: most reasoning steps; the last one runs to the end of the answer.
+            budget: cap on all candidates of a question, below 2**31; default
+                `num_candidates * max_depth`.
+            in_flight: most questions searched at once.
             max_tokens: cap on a question's tokens, sampled by the policy plus computed by the
                 PRM; checked after every tick.
             max_seconds: cap on the seconds spent on a question; checked after every tick.
@@ -153,9 +155,8 @@ class Searcher:
         self._compares = _judge(strategy, prompts.comparison, policy, scorer, comparer)
         if prompts.rewriting is not None:
             policy = Rewriter(policy, prompts.rewriting)
-        limited = budget is not None or max_tokens is not None or max_seconds is not None
-        self._policy = whole_answers(policy, strategy, max_depth=max_depth, limited=limited)
-        self._scorer = None if read is None else whole_scores(read, self._policy)
+        self._policy, self._scorer = policy, read
+        self._limited = any(each is not None for each in (budget, max_tokens, max_seconds))
         self._settings = SearchSettings(
             strategy=strategy,
             num_candidates=num_candidates,
@@ -192,8 +193,11 @@ class Searcher:
             Results in the order of `questions`.
 
         Raises:
-            BadInputError: an id occurs twice, or a question is not a `Question` or does not fit the
-                policy's context.
+            BadInputError: an id occurs twice; a question is not a `Question`; a model can't read
+                it, or the strategy's prompts about it; or a model returned another class.
+
+        Warns:
+            RunWarning: a solver reached its limit, or comparisons had no choice that can be read.
         """
         check_questions(questions)
         seen: set[str] = set()
@@ -271,19 +275,24 @@ class Searcher:
         """
         at_once = max(1, min(self._in_flight, len(waiting))) if slots is None else slots
         places = 1 << (at_once - 1).bit_length()
-        scorer, comparisons = self._scorer, None
+        settings = self._settings
+        # Anew for each batch: one that was interrupted must leave no answers to the next.
+        policy = whole_answers(
+            self._policy, settings.strategy, max_depth=settings.max_depth, limited=self._limited
+        )
+        scorer = None if self._scorer is None else whole_scores(self._scorer, policy)
+        comparisons = None
         if self._compares is not None:
             known = {}
             if self._compares.comparison.scores:
-                # A batch that was interrupted must leave no answers to the next one.
                 scorer = ranks = RankScorer(self._compares)
                 known = {"known": ranks.replies}
-            limits = self._settings.limits
+            limits = settings.limits
             comparisons = Comparisons(self._compares, limits, places, self.timings, **known)
         return SearchBatch(
-            settings=self._settings,
+            settings=settings,
             params=self._params,
-            policy=self._policy,
+            policy=policy,
             scorer=scorer,
             grader=self._grader,
             waiting=waiting,

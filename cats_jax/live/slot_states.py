@@ -66,14 +66,12 @@ class SlotStates:
 
         `counts` are the phases since the search of each slot began, `[B]`.
         """
-        # Questions may be in different phases, so `base_phase` is None.
         planned = ticks.plan(
             self._params,
             self._stacked.key,
             np.asarray(counts, np.int32),
             self.state,
             self._settings.strategy,
-            None,
         )
         return planned, jax.device_get(planned.request)
 
@@ -93,7 +91,7 @@ class SlotStates:
         """
         before, memory = self.state, self._memory
         after, observed = ticks.commit(
-            self._params, before, planned, expansion, self._settings.strategy, None
+            self._params, before, planned, expansion, self._settings.strategy
         )
         if self._settings.recorder is not None:
             tick = search.Tick(before, planned, expansion, observed["output"], after)

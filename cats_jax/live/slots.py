@@ -42,8 +42,8 @@ class Slot:
     job: Job
     tree: SearchTree
     reads_log_probs: bool
-    certainty: search.certainty.Certainty | None = None
-    reads_vectors: bool = False
+    certainty: search.certainty.Certainty | None
+    reads_vectors: bool
     records: list[Any] = field(default_factory=list)
     step: int = 0
     phase: int = 0

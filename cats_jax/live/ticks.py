@@ -49,14 +49,13 @@ def first_states(inputs: SearchInputs, **shapes: Any) -> search.SearchState:
     return jax.vmap(one)(inputs)
 
 
-@core_program("strategy", "base_phase")
+@core_program("strategy")
 def plan(
     params: Any,
     keys: jax.Array,
     ticks: jax.Array,
     state: search.SearchState,
     strategy: search.Strategy,
-    base_phase: bool | None,
 ) -> search.Plan:
     """`search.plan` of B slots.
 
@@ -66,24 +65,22 @@ def plan(
         ticks: i32[B], number of phases since each question began.
         state: states of the slots.
         strategy: search strategy; static.
-        base_phase: promise as in `search.plan`; static.
     """
 
     def one(key: jax.Array, tick: jax.Array, state: search.SearchState) -> search.Plan:
         plan_key, _ = search.tick_keys(jax.random.wrap_key_data(key), tick)
-        return search.plan(params, plan_key, state, strategy=strategy, base_phase=base_phase)
+        return search.plan(params, plan_key, state, strategy=strategy)
 
     return jax.vmap(one)(keys, ticks, state)
 
 
-@core_program("strategy", "base_phase")
+@core_program("strategy")
 def commit(
     params: Any,
     state: search.SearchState,
     plan: search.Plan,
     expansion: search.Expansion,
     strategy: search.Strategy,
-    base_phase: bool | None,
 ) -> tuple[search.SearchState, dict[str, Any]]:
     """`search.commit` of B slots; returns the new states and the values that the host reads.
 
@@ -94,7 +91,7 @@ def commit(
         is_quiet = (state.phase > 0) & ~jnp.any(plan.request.num_samples > 0, axis=1)
         last = jnp.int32(strategy.num_phases - 1)
         state = state.replace(phase=jnp.where(is_quiet, last, state.phase))
-    commit = functools.partial(search.commit, strategy=strategy, base_phase=base_phase)
+    commit = functools.partial(search.commit, strategy=strategy)
     state, output = jax.vmap(commit)(state, plan, expansion)
     return state, _observe(params, plan, state, output, strategy)
 

@@ -75,8 +75,9 @@ class SearchTree:
     def path(self, node: int) -> Path:
         """Steps from the question to a valid candidate."""
         path = self._paths.get(node)
-        # A strategy with a memory may return to a path that was forgotten.
-        return self._rebuild(node) if path is None else path
+        if path is None:  # a strategy with a memory may return to a path that was forgotten
+            path = tuple(candidate_step(self.candidates[each - 1]) for each in self.nodes(node))
+        return path
 
     def token_certainties(self, node: int) -> np.ndarray:
         """Certainties of the tokens from the question to a candidate, f32[tokens]."""
@@ -117,10 +118,6 @@ class SearchTree:
             self._continued[key] = found
         return found[1:]
 
-    def _rebuild(self, node: int) -> Path:
-        steps = [self.candidates[index - 1] for index in self.nodes(node)]
-        return tuple(map(candidate_step, steps))
-
 
 class AnswerClasses:
     """Numbers of classes of equivalent answers, in order of appearance."""
@@ -146,8 +143,7 @@ class AnswerClasses:
 def sampled_step(sample: StepSample) -> Step:
     """The step of a sample as part of a path, with the policy's confidence in it."""
     step = sample.step
-    known = confidence(sample.log_prob, sample.num_tokens)
-    return Step(step.text, step.token_ids, known)
+    return Step(step.text, step.token_ids, confidence(sample.log_prob, sample.num_tokens))
 
 
 def candidate_step(candidate: Candidate) -> Step:

@@ -52,7 +52,7 @@ def make_app(
     metrics: ServerMetrics,
     token: str | None,
     *,
-    host: str = "localhost",
+    host: str,
 ) -> Starlette:
     """The application.
 

@@ -39,7 +39,7 @@ class Settings:
         strategy: label of the strategy.
         num_candidates: N; 1 for strategies that ignore it.
         budget: cap on all candidates; None: N times the number of steps.
-        price: price of 100 candidates in units of a right answer.
+        price: price in units of a right answer, see `live.method.SearchMethod`.
         seed: seed of the search.
         guarantee: guarantee of the strategy's certificate for the search; None without a
             certificate.
@@ -116,7 +116,7 @@ class Offer:
         """The settings of a request, with defaults filled in.
 
         Raises:
-            RefusedError: the model or strategy is not served, or a value is above its limit.
+            RefusedRequestError: the model or strategy is not served, or a value is above its limit.
         """
         recipe = self.recipe
         if request.model != self.name:

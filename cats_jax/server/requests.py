@@ -76,7 +76,7 @@ class ChatRequest(BaseModel):
         strategy: label of a strategy.
         num_candidates: N, cap on the candidates of a step.
         budget: cap on the candidates of the search.
-        price: price of 100 candidates in units of a right answer.
+        price: price in units of a right answer, see `offer.Settings`.
         seed: seed of the search.
         user, metadata, safety_identifier, prompt_cache_key: labels of the client, which are not
             read.
@@ -164,8 +164,8 @@ def parse_request(body: bytes, ignore: Collection[str] = ()) -> ParsedRequest:
     """The request in a body; the values of `ignore`, names of `SAMPLING`, are not read.
 
     Raises:
-        RefusedError: the body is not a JSON object, or a parameter is unknown, unsupported or
-            wrong.
+        RefusedRequestError: the body is not a JSON object, or a parameter is unknown, unsupported
+            or wrong.
     """
     try:
         content = from_json(body, allow_inf_nan=False)

@@ -69,6 +69,8 @@ def _searcher(**changes):
         ({"num_candidates": True}, r"num_candidates=True: N must be an integer from 1 to 256"),
         ({"max_depth": "3"}, r"max_depth='3': must be an integer"),
         ({"budget": 2.5}, r"budget=2.5: must be an integer"),
+        ({"budget": 1 << 31}, r"budget=2147483648: must be an integer from 1 to 2\*\*31 - 1"),
+        ({"calibration": iter([0.5])}, r"calibration=<list_iterator .*: give at most 6 finite num"),
         ({"max_tokens": 0}, r"max_tokens=0: must be an integer of at least 1"),
         ({"max_seconds": "1"}, r"max_seconds='1': must be a number >= 0"),
         ({"price": "high"}, r"price='high': must be a number >= 0"),
@@ -86,6 +88,8 @@ def test_wrong_objects(changes, message):
         ("1+2", r"questions is a str: pass a list"),
         (Question("q", "1+2"), r"questions is a Question: pass a list"),
         (["1+2"], r"questions holds a str: make each a Question"),
+        (iter([Question("q", "1+2")]), r"questions is a list_iterator: pass a list"),
+        (None, r"questions is a NoneType: pass a list"),
     ],
 )
 def test_wrong_questions(questions, message):

@@ -212,6 +212,15 @@ def test_hostile_texts_stay_between_their_tags():
     )
 
 
+def test_a_file_of_examples_is_parsed_again_when_it_has_changed(tmp_path):
+    file = tmp_path / "examples.jsonl"
+    file.write_text("\n".join(json.dumps(each) for each in PROBLEMS))
+    first = ExampleSteps.load(file)
+    assert ExampleSteps.load(str(file)) is first
+    file.write_text(json.dumps({"problem": "p", "Step 1": "zz"}))
+    assert ExampleSteps.load(file).digest != first.digest
+
+
 def test_what_is_wrong_with_examples(tmp_path):
     file = tmp_path / "examples.jsonl"
     file.write_text("\n".join(json.dumps(each) for each in PROBLEMS) + "\n\n")

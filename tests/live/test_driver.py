@@ -368,6 +368,16 @@ def test_limits_are_statuses():
     assert {r.status for r in unfinished} <= {"answered", "no_answer"}
 
 
+def test_a_model_that_counts_no_tokens_is_charged_for_its_seconds():
+    class Uncounted(HashScorer):
+        def score(self, questions, paths):
+            scores = super().score(questions, paths).scores
+            return Scoring(scores, [TokenUsage()] * len(paths), 3.0)
+
+    results = run(search.methods.DEFAULTS["beam"], scorer=Uncounted(), max_depth=1)
+    assert sum(r.ledger.prm_seconds for r in results) == pytest.approx(3.0)
+
+
 def test_no_limit_takes_an_answer_away():
     """Particle Gibbs puts its finished paths aside while the next iteration writes others."""
     strategy, questions = search.methods.DEFAULTS["particle_gibbs"], QUESTIONS[:4]

@@ -118,6 +118,22 @@ def test_greedy_decoding_is_the_same_with_one_request(questions, limit):
     assert len(whole.calls) < len(steps.calls)
 
 
+def test_an_interrupted_search_leaves_no_answers_to_the_next(questions):
+    def interrupt(result):
+        raise KeyboardInterrupt
+
+    found = []
+    for is_interrupted in (True, False):
+        models = {"policy": policy(ScriptedEngine()), "scorer": prm(ScriptedPrm())}
+        searcher = Searcher(strategy=search.best_of_n(), num_candidates=8, **models)
+        if is_interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                searcher.run(questions, interrupt)
+        results = searcher.run(questions)
+        found.append([(tree(each), each.answer, each.ledger.prm_computed) for each in results])
+    assert found[0] == found[1]
+
+
 def test_each_path_of_a_vote_is_one_answer(questions):
     engine = ScriptedEngine()
     generator = policy(engine)
