@@ -40,8 +40,8 @@ def evaluate(
 ) -> Run:
     """Search all questions of a recipe that have no row yet, as `cats-jax evaluate` does.
 
-    The same call resumes a run that was interrupted. It writes tables, figures and curves to the
-    run folder. It prints only the progress of downloads.
+    The same call resumes a run that was interrupted. It writes rows, trees, a summary, figures and
+    curves to the run folder. It prints only the progress of downloads.
 
     Args:
         recipe: path of a YAML file, or a mapping with the same content, which needs a `name`.
@@ -50,7 +50,7 @@ def evaluate(
         num_candidates: values of N, in place of the recipe's.
         prms: labels of the recipe's PRMs to use; default: all.
         seeds: run seeds, in place of the recipe's.
-        questions: number of questions, in place of the recipe's count.
+        questions: number of questions of each data set, in place of the recipe's count.
         in_flight: number of questions searched at once, which does not affect results.
         bank: folder of a step bank to replay in place of calling the models.
         ray: address of a Ray cluster to search on, or "local" for one on this machine.

@@ -82,7 +82,7 @@ def read_recipe(
 def _chosen(specs: tuple[Any, ...], labels: tuple[str, ...], name: str) -> tuple[Any, ...]:
     known = {spec.label: spec for spec in specs}
     for label in labels:
-        if label not in known:
+        if label not in tuple(known):  # a list of a caller can't be a key
             raise BadInputError(
                 f"--{name}: {label!r} is not in the recipe: it has {', '.join(known) or 'none'}"
             )

@@ -67,13 +67,13 @@ class Run:
         return pandas.DataFrame(records, columns=_COLUMNS)
 
     def report(self, cost: Cost = "tokens") -> str:
-        """The text that `cats-jax report` prints when its output is redirected to a file.
+        """The tables and their notes, as `cats-jax report` prints them to a file.
 
         Args:
             cost: measure of cost for baselines of similar compute: "tokens" or "flops".
 
         Raises:
-            BadInputError: the run has no rows, or an unknown cost.
+            BadInputError: the run has no rows, its manifest lacks an entry, or an unknown cost.
         """
         if cost not in ("tokens", "flops"):
             raise BadInputError(f"cost={cost!r}: must be 'tokens' or 'flops'")

@@ -28,7 +28,7 @@ def run_plan(
         plan: the plan.
         progress: an observer that is entered once the folder is open.
         wandb: also log to this Weights & Biases project.
-        keep_going: whether a run in which every search fails continues.
+        keep_going: whether a run whose first 20 searches all failed for one reason continues.
 
     Returns:
         The run as read from its folder, and the times.

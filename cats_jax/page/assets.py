@@ -7,10 +7,8 @@ import hashlib
 import pathlib
 from dataclasses import dataclass
 
-KATEX_VERSION = "0.19.1"
-"""Version of assets/katex/katex.min.js, from the package `katex` of the npm registry."""
-
 _FOLDER = pathlib.Path(__file__).with_name("assets")
+# katex/katex.min.js is that of version 0.19.1 of the package `katex` of the npm registry.
 # In the order of their dependencies, because they are joined into one script.
 _SCRIPTS = (
     *("dom.js", "text.js", "mathematics.js", "blocks.js", "data.js", "state.js", "scores.js"),

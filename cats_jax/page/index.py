@@ -61,12 +61,8 @@ def encode_part(
         "name": shortened(run.manifest["config"]["name"], _MAX_LABEL),
         "facts": _facts(run),
         "strategies": [
-            [
-                shortened(label, _MAX_LABEL),
-                shortened(looks[label].title, _MAX_LABEL),
-                looks[label].color,
-            ]
-            for label in labels
+            [shortened(label, _MAX_LABEL), shortened(look.title, _MAX_LABEL), look.color]
+            for label, look in looks.items()
         ],
         "configurations": [
             [labels.index(strategy), n, prm and shortened(prm, _MAX_LABEL), seed]

@@ -58,9 +58,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         "phase": _column(candidate.phase for candidate in candidates),
         "tokens": _column(candidate.num_tokens for candidate in candidates),
         "score": _column(_rounded(candidate.score, _PER_UNIT) for candidate in candidates),
-        "path_score": _column(
-            _rounded(candidate.path_score, _PER_UNIT) for candidate in candidates
-        ),
+        "path_score": _column(_rounded(c.path_score, _PER_UNIT) for c in candidates),
         "log_prob": _column(_rounded(candidate.log_prob, _PER_NAT) for candidate in candidates),
         "flags": _column(KEPT * c.kept | DONE * c.done for c in candidates),
         "text": [of(candidate.text) for candidate in candidates],

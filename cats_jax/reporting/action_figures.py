@@ -71,9 +71,8 @@ def plot_actions(found: Sequence[Group], title: str, run: RunFolder | None) -> d
         else:
             drawn = {"n": (_shares_by_size(mine), "N: candidates per reasoning step at most")}
         for name, (bars, x_title) in drawn.items():
-            share_x = name != "budget"
             figures[f"actions-{name}-{strategy}"] = _stacked(
-                bars, extras, head, x_title, share_x=share_x
+                bars, extras, head, x_title, share_x=name != "budget"
             )
     return figures
 

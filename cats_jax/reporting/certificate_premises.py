@@ -27,7 +27,7 @@ def about_run(run: RunFolder) -> dict[str, Any]:
         "contents": manifest.get("contents"),
         "spent": {
             "fitted_on": earlier["fitted_on"],
-            "chosen_on": sorted({*earlier["chosen_on"], *manifest.get("texts", ())}),
+            "chosen_on": sorted({*earlier["chosen_on"], *(manifest.get("texts") or ())}),
         },
         "config": {name: config.get(name) for name in about},
     }

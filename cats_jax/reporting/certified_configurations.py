@@ -147,8 +147,6 @@ def certify_run(
     check_shares(delta=delta)
     found = groups(run.rows)
     number = check_rows(run, found)
-    if order == "descending":
-        _check_order(found)
     level = (1 - COST_SHARE) * delta
     rival = None
     if claim.against is not None:
@@ -156,6 +154,8 @@ def certify_run(
         found = [group for group in found if group is not rival]
         if not found:
             raise BadInputError(f"the run has no other configuration than {rival.name}")
+    if order == "descending":
+        _check_order(found)
     several = len({row.seed for row in run.rows}) > 1
     _check_number(claim, number, level, len(found) if order == "holm" else 1, several=several)
     tested = [_test(group, rival, claim, level / len(found)) for group in found]

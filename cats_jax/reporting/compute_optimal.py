@@ -23,6 +23,7 @@ from theory.estimators import Estimate
 from ..errors import BadInputError
 from . import statistics
 from .groups import Group
+from .selection import level_of
 from .statistics import Paired
 
 
@@ -155,11 +156,9 @@ def is_chosen_on(question: str) -> bool:
 
 def _levels(found: Sequence[Group]) -> dict[str, list[str]]:
     """Ids of the questions of each level, in order of level; "-" stands for a missing level."""
-    level_of = {
-        row.question: str(row.meta.get("level", "-")) for group in found for row in group.rows
-    }
-    names = sorted(set(level_of.values()), key=lambda name: (len(name), name))
-    return {name: [q for q, level in level_of.items() if level == name] for name in names}
+    levels = {row.question: level_of(row) or "-" for group in found for row in group.rows}
+    names = sorted(set(levels.values()), key=lambda name: (len(name), name))
+    return {name: [q for q, level in levels.items() if level == name] for name in names}
 
 
 def _best(affordable: Sequence[Group], halves: Sequence[Halves], cost: str) -> Group:

@@ -61,7 +61,7 @@ def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> 
         BadInputError: a question has more candidates than the manifest's budget.
     """
     config = run.manifest["config"]
-    formats = run.manifest.get("formats", {})
+    formats = run.manifest.get("formats") or {}
     rewrites = f"rewriting {group.strategy}" in formats
     candidates = config.get("budget") or group.num_candidates * run.max_depth
     if rewrites:  # each candidate is one of N answers
@@ -115,8 +115,10 @@ def _most_sampled(policy: dict[str, Any], width: int, candidates: int) -> int | 
     in_file = str(policy.get("format", "")).endswith((".yaml", ".yml"))
     if step is None or answer is None or in_file:
         return None
-    last = min(width, candidates)
-    return (candidates - last) * step + last * max(step, answer)
+    last, whole = min(width, candidates), max(step, answer)
+    if policy.get("chat"):  # it may sample a step twice, or a whole answer as one step
+        step = max(2 * step, whole)
+    return (candidates - last) * step + last * whole
 
 
 def _flops_per_token(rows: Sequence[Row]) -> tuple[float, float] | None:

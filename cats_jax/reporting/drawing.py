@@ -257,9 +257,11 @@ def distinct_shown(texts: Iterable[str], most: int = 40) -> dict[str, str]:
 def file_name(*parts: str) -> str:
     """Name of a figure's file, without suffix: the parts that are not empty, joined by "-".
 
-    A run of characters other than letters, digits and "_.+-" becomes "_"; a part is cut to 60.
+    A run of characters other than letters, digits and "_.+-" becomes "_"; a part is cut to 60
+    bytes.
     """
-    return "-".join(re.sub(r"[^\w.+-]+", "_", part)[:60] for part in parts if part)
+    names = (re.sub(r"[^\w.+-]+", "_", part).encode()[:60] for part in parts if part)
+    return "-".join(name.decode(errors="ignore") for name in names)
 
 
 def save_figure(figure: Figure, path: pathlib.Path) -> pathlib.Path:

@@ -151,7 +151,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
 
 
 def identity(group: Group) -> dict[str, Any]:
-    """The values of `IDENTITY`."""
+    """The values of the columns `run_tables.IDENTITY`."""
     return {"strategy": group.strategy, "num_candidates": group.num_candidates, "prm": group.prm}
 
 

@@ -166,10 +166,8 @@ def nothing_found(runs: Sequence[RunFolder]) -> str:
         datasets += [_dataset_names(spec)[0] for spec in config["questions"]]
         prms += [group.prm for group in groups(run.rows) if group.prm is not None]
         labels += [row.strategy for row in run.rows]
-    known = [
-        _last(paper.HUB_IDS[name]) for name in (*paper.POLICIES, *(r.prm for r in paper.SPARSITY))
-    ]
-    of_policies, of_prms = known[: len(paper.POLICIES)], known[len(paper.POLICIES) :]
+    of_policies = [_last(paper.HUB_IDS[name]) for name in paper.POLICIES]
+    of_prms = [_last(paper.HUB_IDS[row.prm]) for row in paper.SPARSITY]
     return (
         "the paper's tables have nothing of these runs, which have the policies "
         f"{_list(policies)}, the data sets {_list(datasets)}, the PRMs {_list(prms)} and the "

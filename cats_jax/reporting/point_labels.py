@@ -80,7 +80,7 @@ def _joined(
     """Labels with their places; neighbours whose markers cover one another share one label."""
     found: list[tuple[str, tuple[float, float]]] = []
     for label, place in zip(labels, places, strict=True):
-        if found and math.dist(found[-1][1], place) < radius:
+        if label and found and math.dist(found[-1][1], place) < radius:
             found[-1] = (f"{found[-1][0]}, {label}", found[-1][1])
         elif label:
             found.append((label, place))

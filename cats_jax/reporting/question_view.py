@@ -17,6 +17,7 @@ from .plain_text import one_line
 from .printing import new_table
 from .question_table import full_width, mark
 from .right_path import RightPath
+from .selection import level_of
 
 _MAX_LABEL, _MAX_TEXT = 40, 400
 _GAP = 4
@@ -25,11 +26,11 @@ _GAP = 4
 
 def question_header(row: Row, text: str | None) -> Text:
     """Id, data set, level and gold answer of a question, and its text."""
-    level = row.meta.get("level")
+    level = level_of(row)
     parts = [
         f"question {one_line(row.question, _MAX_LABEL)}",
         f"data set {one_line(row.dataset, _MAX_LABEL)}" if row.dataset else "",
-        f"level {one_line(str(level), _MAX_LABEL)}" if level is not None else "",
+        f"level {one_line(level, _MAX_LABEL)}" if level else "",
         f"gold answer {one_line(row.gold, _MAX_LABEL)}",
     ]
     header = Text(", ".join(filter(None, parts)), style="bold")

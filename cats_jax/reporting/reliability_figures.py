@@ -111,13 +111,11 @@ def plot_path_calibration(found: Sequence[Group], title: str, run: RunFolder) ->
             panels[prm].append(ReliabilityLine(looks[strategy], bins))
     if not any(panels.values()):
         return None
-    sizes = sorted({group.num_candidates for group in largest.values()})
+    sizes = ", ".join(map(str, sorted({group.num_candidates for group in largest.values()})))
     return draw_reliability(
         {f"PRM {prm}": lines for prm, lines in panels.items()},
         title=title,
-        note="finished paths, N = "
-        + ", ".join(map(str, sizes))
-        + "; bars: 95 % interval over questions",
+        note=f"finished paths, N = {sizes}; bars: 95 % interval over questions",
         x_title="path score (mean of the bin)",
         y_title="share of paths with the right answer",
         counted="paths",

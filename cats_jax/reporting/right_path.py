@@ -88,7 +88,7 @@ def right_candidates(run: RunFolder, row: Row, result: SearchResult) -> frozense
     None unless the task's checker applies: the policy is one of the embedded world's, and the
     question is one of that world's expressions with this gold answer.
     """
-    if run.manifest["config"]["policy"]["path"] not in world.POLICY_NAMES:
+    if run.manifest["config"]["policy"].get("path") not in world.POLICY_NAMES:
         return None
     try:
         checker = task.StepChecker(result.question.text)

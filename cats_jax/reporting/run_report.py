@@ -10,6 +10,7 @@ import pathlib
 from rich.console import Console
 
 from ..errors import BadInputError
+from ..runs import manifests
 from ..runs.folder import RunFolder, write_summary
 from .figures import write_figures
 from .groups import Group, by_dataset, groups, summarize
@@ -23,7 +24,7 @@ def report_text(run: RunFolder, cost: Cost = "tokens") -> str:
     """The tables of a run with their notes, as `show_tables` prints them to a file.
 
     Raises:
-        BadInputError: the run has no rows.
+        BadInputError: see `run_parts`.
     """
     text = io.StringIO()
     console = Console(
@@ -87,8 +88,9 @@ def run_parts(run: RunFolder) -> list[tuple[str, str, list[Group]]]:
     """(label, title, groups) of each data set of a run; the title says if questions lack rows.
 
     Raises:
-        BadInputError: the run has no rows.
+        BadInputError: the run has no rows, or its manifest lacks an entry.
     """
+    manifests.check_described(run.folder, run.manifest)
     if not run.rows:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])
@@ -106,5 +108,5 @@ def run_parts(run: RunFolder) -> list[tuple[str, str, list[Group]]]:
 
 
 def has_failed_group(run: RunFolder) -> bool:
-    """Whether every question of some strategy, N, PRM and seed failed."""
+    """Whether every search of some strategy, N and PRM on a data set failed."""
     return any(all(row.status == "failed" for row in group.rows) for group in groups(run.rows))

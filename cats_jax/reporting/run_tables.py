@@ -215,7 +215,7 @@ def _versus(text: Callable[..., str]) -> Callable[..., str]:
 
 
 def action_sheet(found: Sequence[Group]) -> Sheet | None:
-    """Shares of the actions by number of extra children, and their entropy, per group."""
+    """Shares of decisions by number of extra candidates, and the actions' entropy, per group."""
     deciding = [group for group in found if group.has_policy]
     if not deciding:
         return None

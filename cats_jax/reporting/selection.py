@@ -88,7 +88,7 @@ def level_of(row: Row) -> str:
 def in_question_order(rows: Iterable[Row]) -> list[Row]:
     """Rows by data set, level and question id; numbers in texts are compared by value.
 
-    Rows of one question stay in the order in which searches ended.
+    Rows of one question keep their order.
     """
 
     def place(row: Row) -> tuple[object, ...]:

@@ -147,7 +147,7 @@ def giga(value: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number from 0 to three digits, without an exponent: 0.0234, 14200."""
+    """A number, at least 0, to three digits, without an exponent: 0.0234, 14200."""
     if value == 0:
         return "0"
     exact = float(f"{value:.3g}")

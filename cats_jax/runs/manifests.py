@@ -16,7 +16,6 @@ from ..storage.rules import (
     INTEGER,
     MAPPING,
     TEXT,
-    Rule,
     check_entries,
     list_of,
     mapping_of,
@@ -37,10 +36,7 @@ _CONFIG = {
     "policy": MAPPING,
     "strategies": list_of(MAPPING),
     "prms": list_of(MAPPING),
-    "questions": Rule(
-        "a mapping or a list of mappings",
-        lambda specs: MAPPING.holds(specs) or list_of(MAPPING).holds(specs),
-    ),
+    "questions": list_of(MAPPING),
 }
 _DESCRIBED = _CONFIG | {
     "strategies": list_of(mapping_with(name=TEXT, label=TEXT)),
@@ -58,7 +54,7 @@ _LATER = {
     "texts": optional(list_of(TEXT)),
     "spent": optional(mapping_of(list_of(TEXT))),
 }
-"""Entries that runs of earlier versions, or runs without them, lack."""
+"""Entries that a run may lack."""
 
 # Entries that must be equal when a run is resumed; versions and times may differ.
 _IDENTITY = ("schema", "config", "models", "questions", "revisions", "until_certified")
@@ -73,7 +69,9 @@ def read(folder: pathlib.Path) -> dict[str, Any] | None:
         return None
     with reading(repr(str(path)), "copy it anew", "is not a manifest of a run"):
         manifest = with_current_names(read_json(path))
-        schema, _ = manifest["schema"], manifest["config"]["name"]
+        schema, config, _ = manifest["schema"], manifest["config"], manifest["config"]["name"]
+        if isinstance(config.get("questions"), dict):  # of a run of an earlier version
+            config["questions"] = [config["questions"]]
     if schema != SCHEMA:
         raise BadInputError(
             f"{str(path)!r} has schema {schema!r:.80}, this version reads {SCHEMA}: use the "

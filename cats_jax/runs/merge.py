@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import BadInputError
 from ..grading.graders import questions_grader
+from . import manifests
 from .folder import Row, RunFolder
 
 # Settings that may differ between runs of one table: rows have them in their keys, or not at all.
@@ -27,11 +28,13 @@ def merge_runs(runs: Sequence[RunFolder]) -> list[RunFolder]:
         and reads each tree from the tree's own run. A row that two runs share occurs once.
 
     Raises:
-        BadInputError: two runs differ in the answer, grade or number of tokens of a row with the
-            same key, in the meaning of a label, or in the files of a tokenizer or a format.
+        BadInputError: a manifest lacks an entry, or two runs differ in the answer, grade or number
+            of tokens of a row with the same key, in the meaning of a label, or in the files of a
+            tokenizer or a format.
     """
     families: list[list[RunFolder]] = []
     for run in runs:
+        manifests.check_described(run.folder, run.manifest)
         family = next((each for each in families if setting(each[0]) == setting(run)), None)
         if family is None:
             families.append([run])

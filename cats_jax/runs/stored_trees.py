@@ -53,8 +53,6 @@ def tree_to_lines(key: str, result: SearchResult) -> bytes:
 def tree_from_lines(row: Row, lines: Iterable[Mapping[str, Any]]) -> SearchResult:
     """The inverse of `tree_to_lines`, without token ids; what the lines lack is in the row.
 
-    Lines are read up to the first one that does not belong to a tree.
-
     Raises:
         ValueError: the lines are not those of a tree.
     """
@@ -67,13 +65,12 @@ def tree_from_lines(row: Row, lines: Iterable[Mapping[str, Any]]) -> SearchResul
     decisions: list[DecisionRow] = []
     for line in lines:
         if line.get("kind") == "candidate":
+            line = {"rewrites": None, **line}
             check_entries(line, _CANDIDATE_RULES)
-            fields = {"rewrites": None, **{name: line[name] for name in _CANDIDATE if name in line}}
-            candidate = Candidate(**fields, token_ids=())
+            candidate = Candidate(**{name: line[name] for name in _CANDIDATE}, token_ids=())
             # Readers walk from a candidate to the root, and find candidates by their ids.
             if candidate.id != len(candidates) + 1 or not ROOT <= candidate.parent < candidate.id:
                 raise ValueError(f"candidate {candidate.id!r} is out of order")
-            check_entries(fields, _REWRITE_RULES)
             if candidate.rewrites is not None and not ROOT < candidate.rewrites < candidate.id:
                 raise ValueError(f"candidate {candidate.id!r} rewrites no earlier one")
             candidates.append(candidate)
@@ -84,12 +81,15 @@ def tree_from_lines(row: Row, lines: Iterable[Mapping[str, Any]]) -> SearchResul
     paths = [nodes for nodes in head["paths"] if nodes]
     if len(paths) > len(candidates):
         raise ValueError("it has more paths than candidates")
-    if head["chosen"] is not None and head["chosen"] >= len(head["paths"]):
+    chosen = head["chosen"]
+    if chosen is not None and chosen >= len(head["paths"]):
         raise ValueError("'chosen' is no path")
+    if chosen is not None:
+        chosen = sum(map(bool, head["paths"][:chosen])) if head["paths"][chosen] else None
     return SearchResult(
         question=Question(head["question"], head["text"]),
         answer=row.answer,
-        chosen=head["chosen"],
+        chosen=chosen,
         status=row.status,
         reason=row.reason,
         steps=row.steps,
@@ -126,8 +126,8 @@ _CANDIDATE_RULES = {
     **dict.fromkeys(("log_prob", "score", "path_score"), optional(NUMBER)),
     **dict.fromkeys(("invalid", "answer"), optional(TEXT)),
     **dict.fromkeys(("done", "kept"), TRUTH),
+    "rewrites": optional(COUNT),
 }
-_REWRITE_RULES = {"rewrites": optional(COUNT)}
 _DECISION_RULES = {
     "kind": one_of("decision"),
     **dict.fromkeys(("step", "phase", "node", "action", "num_extra", "num_retain"), COUNT),

@@ -134,7 +134,8 @@ def certified_quality(
         calibrated: whether risks of calibrated heads are added, see `LogitCalibration`.
 
     Raises:
-        BadInputError: see `check_shares`.
+        BadInputError: a number is not in (0, 1), or the half of the questions that is to fit a
+            calibration has steps of one label only.
     """
     check_shares(delta=delta, trust=trust)
     found = []

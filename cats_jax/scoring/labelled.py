@@ -6,8 +6,8 @@ github.com/openai/prm800k) and rows of ProcessBench (Zheng et al. 2024, arXiv:24
 
 from __future__ import annotations
 
+import codecs
 import json
-import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,8 @@ class LabelledSteps:
     """A path of steps; some are labelled, and the last one always is.
 
     Attributes:
-        row: place of its row, FILE:LINE; paths of one row belong to one solution.
+        row: value of its row's "row", or else the row's place, such as FILE:LINE; paths with the
+            same one and the same question belong to one solution.
         question: text of the question.
         steps: texts of the steps, at least one.
         labels: label of each step: 1 right, 0 wrong, None not labelled.
@@ -145,7 +146,7 @@ def _rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path.is_file():
         raise BadInputError(f"input {str(path)!r} does not exist: check the path")
     with path.open("rb") as file:
-        is_array = file.read(4096).lstrip().startswith(b"[")
+        is_array = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
     if not is_array:
         yield from numbered_rows(path)
         return
@@ -176,7 +177,7 @@ def _paths(
             for steps, labels in pairs
         ]
         return paths, ()
-    if "problem" in row:
+    if "problem" in row and "labels" not in row:
         question, steps = _text(where, "problem", row["problem"]), _steps(where, row)
         labels: Sequence[int | None] = _processbench(where, row, len(steps))
     else:
@@ -270,8 +271,7 @@ def _scores(where: str, row: dict[str, Any], num_steps: int) -> dict[str, tuple[
             )
         for index, value in enumerate(values):
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            # The interval excludes NaN, too; its own test makes that clear.
-            if not number or math.isnan(value) or not 0 <= value <= 1:
+            if not number or not 0 <= value <= 1:  # the interval excludes NaN, too
                 raise BadInputError(
                     f"{where}: {place}[{index}]={value!r}: must be a number in [0, 1], the "
                     "probability that the step is right"
@@ -297,14 +297,16 @@ def _prm800k(
         if not isinstance(entry, dict):
             raise BadInputError(f"{where}: {place} must be an object, as in PRM800K's files")
         completions = entry.get("completions") or []
+        if not isinstance(completions, list):
+            raise BadInputError(
+                f"{where}: {place}.completions must be a list, as in PRM800K's files"
+            )
         rated = [
             _completion(where, f"{place}.completions[{i}]", completion, neutral)
             for i, completion in enumerate(completions)
         ]
         chosen = entry.get("chosen_completion")
-        if chosen is not None and (
-            not isinstance(chosen, int) or not 0 <= chosen < len(completions)
-        ):
+        if chosen is not None and (type(chosen) is not int or not 0 <= chosen < len(completions)):
             raise BadInputError(
                 f"{where}: {place}.chosen_completion={chosen!r}: must be the index of one of "
                 f"{len(completions)} completions, or null"

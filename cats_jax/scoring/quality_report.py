@@ -43,7 +43,7 @@ def tables(group: GroupQuality) -> list[Table]:
     The bounds are the paper's at each PRM's epsilon, for the largest gap and coverage 1, and that
     on the probability that one of N scores deviates by more than epsilon.
     """
-    by_question = "with 95 % intervals by question"
+    by_question, level = "with 95 % intervals by question", f"{100 * group.level:g}%"
     losses = {
         "mean over steps": lambda prm: _interval(prm.cross_entropy),
         "mean over questions": lambda prm: _interval(prm.cross_entropy_question),
@@ -58,8 +58,8 @@ def tables(group: GroupQuality) -> list[Table]:
     deviations = {
         "risk": lambda prm: _interval(prm.risk),
         "bound on it": lambda prm: _short(prm.risk_bound),
-        f"epsilon, {group.level:.0%} of questions": lambda prm: _interval(prm.epsilon),
-        f"{group.level:.0%} of solutions": lambda prm: _short(prm.epsilon_solution),
+        f"epsilon, {level} of questions": lambda prm: _interval(prm.epsilon),
+        f"{level} of solutions": lambda prm: _short(prm.epsilon_solution),
         "questions beyond 1/2": lambda prm: _interval(prm.beyond_half),
     }
     sizes = list(enumerate(bound.num_candidates for bound in group.prms[0].bounds))

@@ -169,6 +169,7 @@ def test_an_interrupted_run_resumes_by_command_or_by_call(runs, tmp_path, monkey
         ({"prms": []}, {}, r"strategy 'wide' reads PRM scores, but the recipe has no PRM"),
         ({"strategies": ["os:getcwd"]}, {"functions": False}, "--no-functions refuses code"),
         ({}, {"strategies": "narrow"}, r"--strategies: 'narrow' is not in the recipe"),
+        ({}, {"strategies": [["wide"]]}, r"--strategies: \['wide'\] is not in the recipe"),
         ({}, {"seeds": 1.5}, r"seeds=1.5: must be a list of values"),
         ({}, {"ray": 3}, r"ray=3: must be the address of a cluster as a text, or 'local'"),
         (

@@ -93,6 +93,13 @@ def test_in_descending_order_the_first_test_has_the_whole_delta(tmp_path):
     )
 
 
+def test_a_rival_is_not_in_the_order_of_the_tests(tmp_path):
+    run = made(tmp_path, rows({16: 310}) + rows({4: 305, 8: 310}, "cats"))
+    claim = Claim(max_loss=0.1, against="best_of_n")
+    found = certify_run(run, claim, delta=0.05, order="descending")
+    assert [each.certified for each in found.configurations] == [True, True]
+
+
 def test_an_unfinished_run_certifies_nothing(tmp_path):
     run = made(tmp_path, rows({4: 300}) + rows({4: 300}, seed=1)[:-2])
     with pytest.raises(BadInputError, match="best_of_n N=4 lacks 2 rows of its seeds, and easy"):

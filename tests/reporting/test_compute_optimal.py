@@ -155,6 +155,12 @@ def test_configurations_without_all_questions_are_left_out_and_named(tmp_path, c
     assert "all questions are of one level" in output
 
 
+def test_a_level_of_null_is_missing():
+    metas = ({}, {"level": None})
+    rows = [row(question=f"q{index}", meta=metas[index % 2]) for index in range(12)]
+    assert list(compute_optimal(groups(rows)).halves) == ["-"]
+
+
 def test_one_question_is_refused(tmp_path, capsys):
     write_run(tmp_path, [row()])
     assert cli.run(["report", str(tmp_path), "--compute-optimal"]) == 2

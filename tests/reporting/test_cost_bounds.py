@@ -73,6 +73,17 @@ def test_steps_with_an_example_have_no_bound_on_tokens(tmp_path):
     assert found.candidates > 0
 
 
+def test_a_chat_endpoint_may_sample_a_step_twice_or_an_answer_as_one_step(tmp_path):
+    run = searched(tmp_path, None)
+    for answer in (15, 40):
+        run.manifest["config"]["policy"] = {**POLICY, "chat": True, "max_answer_tokens": answer}
+        group, found = bounds(run)
+        values = list(group.by_question("tokens").values())
+        limit = 8 * max(2 * 10, answer) + 4 * answer
+        expected = theory.cost_upper(values, limit=limit, delta=0.01 / 3, num_choices=5)
+        assert found.tokens == pytest.approx(expected, rel=1e-9)
+
+
 def test_without_limits_or_counts_there_is_no_bound(tmp_path):
     _, found = bounds(searched(tmp_path, counted=False))
     assert found.tokens is not None

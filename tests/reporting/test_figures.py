@@ -216,6 +216,7 @@ def test_a_label_stands_at_its_point_and_neighbours_on_one_another_share_it():
     points = [(2, 5, 5, 5), (2.01, 5, 5, 5), (8, 5, 5, 5)]
     axes, written = panel_with([DrawnSeries(points, ["4", "16", "64"], "#000000", False)])
     assert written == ["4, 16", "64"]
+    assert panel_with([DrawnSeries(points, ["4", "", ""], "#000000", False)])[1] == ["4"]
     center = axes.transData.transform((8, 5))
     box = axes.texts[1].get_window_extent()
     assert abs((box.x0 + box.x1) / 2 - center[0]) < 2
@@ -496,6 +497,7 @@ def test_names_of_files():
     assert file_name("accuracy-n", "") == "accuracy-n"
     assert file_name("accuracy-n", "a/b\n..") == "accuracy-n-a_b_.."
     assert len(file_name("x", "y" * 1000)) == 62
+    assert len(file_name("数" * 100, "é" * 100).encode()) == 121
 
 
 def test_labels_whose_files_would_have_one_name_get_two(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """The warning of a run whose answers were never cut into steps."""
 
+import dataclasses
+
 import pytest
 from made_runs import row, write_run
 
@@ -33,6 +35,15 @@ def costing(ledger, strategy="beam", **changes):
 )
 def test_other_runs_have_none(tmp_path, rows, changes):
     assert without_boundaries(made(tmp_path / "run", *rows, **changes)) is None
+
+
+def test_the_steps_of_a_method_that_rewrites_answers_are_no_evidence(tmp_path):
+    rows = [costing(MANY, steps=1), costing(MANY, steps=4, strategy="mctsr")]
+    run = write_run(tmp_path / "run", rows, strategies=("beam", "mctsr"))
+    assert without_boundaries(run) is None
+    manifest = {**run.manifest, "formats": {"policy": "chat", "rewriting mctsr": "critique"}}
+    warning = without_boundaries(dataclasses.replace(run, manifest=manifest))
+    assert "every answer is one step" in str(warning)
 
 
 def test_show_and_report_say_it(tmp_path, capsys):

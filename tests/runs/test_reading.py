@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import row, write_run
 
-from cats_jax import cli
+from cats_jax import cli, load_run
 from cats_jax.errors import BadInputError
 from cats_jax.reporting.groups import groups
 from cats_jax.reporting.paper_cells import nothing_found
@@ -70,6 +70,20 @@ def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, cap
     error = capsys.readouterr().err
     assert said in error
     assert "nothing' is no run folder" in error
+
+
+def test_strategies_without_labels_are_named_by_all_that_read_them(tmp_path, capsys):
+    folders = []
+    for n in (4, 8):
+        run = write_run(tmp_path / str(n), [row(n=n)])
+        _rewrite(run.folder, config={**run.manifest["config"], "strategies": [{"name": "beam"}]})
+        folders.append(str(run.folder))
+    for name, *options in (["certify", "--target", "0.5"], ["page"], ["report"]):
+        assert cli.run([name, *folders, *options]) == 2
+        assert "'config.strategies' must be a list" in capsys.readouterr().err
+    assert cli.run(["show", folders[0]]) == 0
+    with pytest.raises(BadInputError, match=r"'config\.strategies' must be a list"):
+        load_run(folders[0]).report()
 
 
 def test_a_manifest_without_permission_is_not_called_damaged(tmp_path, monkeypatch):

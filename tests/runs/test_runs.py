@@ -14,6 +14,7 @@ from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchPath, SearchResult
 from cats_jax.protocols import Question
 from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, Row, RunWriter, read_run
+from cats_jax.runs.stored_trees import tree_from_lines, tree_to_lines
 from cats_jax.storage import durable
 from cats_jax.storage.manifest import make_manifest
 
@@ -334,6 +335,30 @@ def test_a_policy_s_format_was_called_recipe(tmp_path):
     assert len(_keys(tmp_path)) == 2
     with pytest.raises(BadInputError, match=r'config\.policy\.format: "auto" -> "plain"'):
         _write(tmp_path, range(2, 3), **{**new, "config": policy("format", "plain")})
+
+
+def test_one_data_set_was_a_mapping(tmp_path):
+    asked = {"world": "test", "count": 3}
+    old, new = (
+        {"config": {"name": "t", "policy": {"path": "weak"}, "questions": questions}}
+        for questions in (asked, [asked])
+    )
+    _write(tmp_path, range(1), **old)
+    assert read_run(tmp_path).manifest["config"] == new["config"]
+    _write(tmp_path, range(1, 2), **new)
+    assert len(_keys(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("paths", "chosen", "found"),
+    [([[], [1, 3]], 1, 0), ([[], [1, 3]], 0, None), ([[1, 3], []], 0, 0)],
+)
+def test_paths_without_steps_of_earlier_versions_are_left_out(paths, chosen, found):
+    row = _row(0, _result(0))
+    head, *others = map(json.loads, tree_to_lines(row.key, _result(0)).splitlines())
+    tree = tree_from_lines(row, [{**head, "paths": paths, "chosen": chosen}, *others])
+    assert [path.nodes for path in tree.paths] == [(1, 3)]
+    assert tree.chosen == found
 
 
 def test_another_schema_is_refused(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from cats_jax.errors import BadInputError
 from cats_jax.scoring.labelled import read_labelled
 from cats_jax.scoring.quality import BASE_RATE, HALF, NUM_CANDIDATES, quality
+from cats_jax.scoring.quality_report import tables
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
@@ -313,6 +314,12 @@ def test_settings_outside_their_range_are_refused(tmp_path, settings, message):
     labelled = read_labelled([write(tmp_path / "rows.jsonl", made_up_rows(0))])
     with pytest.raises(BadInputError, match=message):
         quality(labelled, **settings)
+
+
+def test_a_heading_has_the_quantile_unrounded(tmp_path):
+    group, _ = figures(tmp_path, made_up_rows(0), quantile=0.995)
+    headings = [column.header for column in tables(group)[2].columns]
+    assert headings[3:5] == ["epsilon, 99.5% of questions", "99.5% of solutions"]
 
 
 def test_without_scores_there_are_no_figures(tmp_path):

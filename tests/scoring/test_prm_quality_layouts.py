@@ -7,7 +7,7 @@ import pytest
 from cats_jax.errors import BadInputError, ScorerContractError
 from cats_jax.protocols import Scoring, TokenUsage
 from cats_jax.scoring.labelled import ALL, LabelledSteps, read_labelled
-from cats_jax.scoring.score_labelled import add_scores
+from cats_jax.scoring.score_labelled import add_scores, write_labelled
 
 PLAIN = {"question": "q", "steps": ["a", "b", "c"], "labels": [1, 0]}
 BENCH = {"id": "math-0", "problem": "p", "steps": ["a", "b", "c"], "label": 1}
@@ -107,6 +107,8 @@ def test_a_json_array_is_read_too(tmp_path):
     labelled = read_labelled([path, path])
     assert [path.labels for path in labelled.paths] == [(1, 0), (1, 1, 1)] * 2
     assert labelled.paths[1].row == f"{path}, row 2"
+    path.write_text(json.dumps([BENCH]), encoding="utf-8-sig")
+    assert len(read_labelled([path]).paths) == 1
     path.write_text(json.dumps([BENCH, 3]), encoding="utf-8")
     with pytest.raises(BadInputError, match="row 2: a row must be a JSON object"):
         read_labelled([path])
@@ -190,6 +192,7 @@ BROKEN = [
     ({**PLAIN, "scores": [0.1, 0.2, 1.1]}, r"scores\[2\]=1.1: must be a number in \[0, 1\]"),
     ({**PLAIN, "scores": [-1e-9, 0.2, 1]}, r"scores\[0\]=-1e-09: must be a number in"),
     ({**PLAIN, "scores": [float("inf"), 0.2, 1]}, r"scores\[0\]=inf: must be a number in"),
+    ({**PLAIN, "scores": [10**400, 0.2, 1]}, r"scores\[0\]=10+: must be a number in"),
     ({**PLAIN, "scores": {"x": [True, 0, 0]}}, r"scores of 'x'\[0\]=True: must be a number"),
     ({**PLAIN, "scores": [None, 0.2, 1]}, r"scores\[0\]=None: must be a number"),
     ({**BENCH, "label": 3}, "label=3: must be the index of the first wrong of 3 steps"),
@@ -203,6 +206,8 @@ BROKEN = [
     (prm800k(step(rated(None, 1))), r"completions\[0\].text must be a text, got NoneType"),
     (prm800k(step("a")), r"completions\[0\] must be an object"),
     (prm800k(step(rated("a", 1), chosen=1)), "chosen_completion=1: must be the index of one of 1"),
+    (prm800k(step(rated("a", 1), rated("b", 1), chosen=True)), "completion=True: must be the ind"),
+    (prm800k({"completions": 5}), r"label.steps\[0\].completions must be a list"),
     (prm800k("a"), r"label.steps\[0\] must be an object"),
     (prm800k(step(human={"text": 3}, chosen=None)), "human_completion must be a text, got int"),
     (prm800k(step(rated("a", 1)), problem=7), "question.problem must be a text, got int"),
@@ -240,6 +245,13 @@ def test_rows_with_scores_of_other_prms_are_named(tmp_path, second, message):
 def test_a_row_without_its_group_is_named(tmp_path, row, message):
     with pytest.raises(BadInputError, match=rf"rows\.jsonl:2: {message}"):
         read(tmp_path, {**PLAIN, "set": "a"}, row, by="set")
+
+
+@pytest.mark.parametrize(("row", "by"), [(BENCH, "problem"), (BENCH, "label"), (PLAIN, "question")])
+def test_rows_that_are_written_by_group_are_read(tmp_path, row, by):
+    labelled = read(tmp_path, row, by=by)
+    write_labelled(tmp_path / "written.jsonl", labelled, by=by)
+    assert read_labelled([tmp_path / "written.jsonl"], by=by).paths == labelled.paths
 
 
 def test_files_without_labels(tmp_path):
