@@ -88,8 +88,7 @@ def show_bank(console: Console, recipe: BankRecipe, models: ModelSource) -> None
     found, absent, formats = _footprints(specs, models, work)
     formats += _endpoint(recipe.policy)
     cost = bank_cost(recipe, count)
-    policy = [f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}"]
-    rows = [["policy", *policy]]
+    rows = [["policy", f"{count:,}", str(cost.paths), f"{cost.samples:,}", f"{cost.sampled:,}"]]
     for spec in recipe.prms:
         scored = 0 if spec.is_confidence else cost.scored
         rows.append([f"PRM {spec.label}", f"{count:,}", "", "", f"{scored:,}"])

@@ -66,7 +66,7 @@ class ProgressBar(_Shown):
 
 
 class ProgressBars(_Shown):
-    """An `evaluate.Observer`: a bar for each open cell, and one for the whole run.
+    """A `recording.Observer`: a bar for each open cell, and one for the whole run.
 
     A line is printed when a cell ends; without a terminal, also every 20 seconds, in place of bars.
     """

@@ -88,19 +88,15 @@ def quality(
         raise BadInputError("--calibrated certifies calibrated scores: give it with --certified")
     if not certified and (delta, trust) != (_DELTA, _TRUST):
         raise BadInputError("--delta and --trust are those of --certified: give it, too")
-    if not prms and (unread := loading.given()):
-        raise BadInputError(f"{unread[0]}: is for PRMs that score the steps: name them by --prms")
-    _check_prms(prms, loading.backend, scored)
+    _check_prms(prms, loading, scored)
     _check_outputs(output, plot, scored)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
     _check_names(labelled, specs)
     console = make_console()
     say = functools.partial(console.print, markup=False, soft_wrap=True)
     if labelled.num_unlabelled:
-        say(
-            f"{labelled.num_unlabelled} of {labelled.num_rows} rows have no labelled step and are "
-            "left out"
-        )
+        of = f"{labelled.num_unlabelled} of {labelled.num_rows} rows"
+        say(f"{of} have no labelled step and are left out")
     errors: list[str] = []
     if specs:
         labelled, errors = _score(labelled, specs)
@@ -130,12 +126,14 @@ def quality(
     return 0
 
 
-def _check_prms(prms: Sequence[str], backend: str, scored: pathlib.Path | None) -> None:
+def _check_prms(prms: Sequence[str], loading: PrmOptions, scored: pathlib.Path | None) -> None:
+    if not prms and (unread := loading.given()):
+        raise BadInputError(f"{unread[0]}: is for PRMs that score the steps: name them by --prms")
     if scored is not None and not prms:
         raise BadInputError("--scored keeps new scores: name the PRMs by --prms, or leave it out")
-    if len(prms) > 1 and backend not in ("hf", "vllm", "auto"):
+    if len(prms) > 1 and loading.backend not in ("hf", "vllm", "auto"):
         raise BadInputError(
-            f"--backend={backend!r} has one PRM: name it alone, and keep its scores by "
+            f"--backend={loading.backend!r} has one PRM: name it alone, and keep its scores by "
             "--scored for the next call"
         )
 

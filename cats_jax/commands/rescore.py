@@ -48,8 +48,7 @@ def rescore(
         functions: also rescore strategies that the run names as module:function, by running their
             code.
     """
-    from ..evaluation.rescore import Change, check_scored
-    from ..evaluation.rescore import rescore as rescore_run
+    from ..evaluation import rescore as rescoring
     from ..grading.graders import make_grader, recorded_grader
     from ..models.footprint import Work
     from ..models.hub import fetch_models
@@ -76,26 +75,23 @@ def rescore(
             label=prm_label,
             **loading.settings(),
         )
-    change = Change(path_score, vote, scores_by)
-    check_scored(old.rows, change)
+    change = rescoring.Change(path_score, vote, scores_by)
+    folder = run.with_name(f"{run.name}-rescored") if output is None else output
+    # Before the PRM is downloaded.
+    rescoring.rescorable_rows(old, folder, change, functions=functions)
     name = grader or recorded_grader(old.manifest["config"])
     models = ModelFolders()
-    scorer = fingerprint = None
-    if change.prm is not None:
-        fetch_models([change.prm])
-        fingerprint = models.fingerprint(change.prm)
-        check_scores_steps([change.prm], "rescoring")
-        check_models(models, None, [change.prm], Work())
-        scorer = models.prm(change.prm)
-    folder = run.with_name(f"{run.name}-rescored") if output is None else output
+    if scores_by is not None:
+        fetch_models([scores_by])
+        check_scores_steps([scores_by], "rescoring")
+        check_models(models, None, [scores_by], Work())
     console = make_console()
-    rescored = rescore_run(
+    rescored = rescoring.rescore(
         old,
         folder,
         change,
         make_grader(name),
-        scorer,
-        fingerprint=fingerprint,
+        models=models,
         grader_name=name,
         functions=functions,
     )

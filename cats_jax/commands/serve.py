@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import pathlib
+from typing import TYPE_CHECKING
 
 import tyro
 
 from ..errors import BadInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..specs.recipe import Recipe
 
 _TOKEN = "CATS_JAX_TOKEN"
 _WORLD = pathlib.Path(__file__).with_name("serve.yaml")
@@ -65,19 +71,10 @@ def serve(
     from ..models.hub import fetch_models
     from ..models.serving.call_threads import abandon_calls
     from ..models.source import ModelFolders
-    from ..specs.functions import function_lines
-    from ..specs.recipe import load_recipe, parse_recipe
-    from ..storage.yaml_reading import load_yaml
     from .terminal import make_console
 
-    changes = {} if in_flight is None else {"in_flight": in_flight}
-    if recipe is None:
-        found = parse_recipe(load_yaml(_WORLD, "recipe") | changes)
-    else:
-        found = load_recipe(recipe, changes)
     console = make_console(stderr=True)
-    for line in function_lines(found.strategies, found.policy, found.prms, allowed=functions):
-        console.print(line, markup=False, soft_wrap=True)
+    found = _recipe(recipe, in_flight, console, functions=functions)
     name = found.policy.name if model_name is None else model_name
     offer = Offer(
         found,
@@ -120,6 +117,24 @@ def _check_limits(max_waiting: int, max_prompt_characters: int, grace: float) ->
         raise BadInputError(f"--max-prompt-characters {max_prompt_characters}: must be at least 1")
     if not 0 <= grace < float("inf"):
         raise BadInputError(f"--grace {grace}: must be a number of seconds >= 0")
+
+
+def _recipe(
+    path: pathlib.Path | None, in_flight: int | None, console: Console, *, functions: bool
+) -> Recipe:
+    """The recipe to serve, by default that of the embedded world; prints a line per function."""
+    from ..specs.functions import function_lines
+    from ..specs.recipe import load_recipe, parse_recipe
+    from ..storage.yaml_reading import load_yaml
+
+    changes = {} if in_flight is None else {"in_flight": in_flight}
+    if path is None:
+        found = parse_recipe(load_yaml(_WORLD, "recipe") | changes)
+    else:
+        found = load_recipe(path, changes)
+    for line in function_lines(found.strategies, found.policy, found.prms, allowed=functions):
+        console.print(line, markup=False, soft_wrap=True)
+    return found
 
 
 def _token(path: pathlib.Path | None) -> str | None:

@@ -161,11 +161,10 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     """Check the question, the strategy and the models of a recipe of one cell."""
     from ..controllers.strategies import foreign_models
     from ..evaluation.asked import asked_of
-    from ..evaluation.cells import asked_prompts, check_outcome_models, grid, prompt_tokens_of
+    from ..evaluation.cells import asked_prompts, check_outcome_models, grid, resolved_recipe
     from ..evaluation.guarantees import guarantees
     from ..models.backend import check_there
     from ..models.hub import fetch_models
-    from ..models.resolve import resolve_models
     from ..models.source import ModelFolders, check_world_question
     from ..protocols import Question
 
@@ -180,12 +179,10 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
     check_outcome_models([cell])
     wording = asked_of(recipe) | asked_prompts([cell])
     asked = Question("question", question)
-    longest = [prompt_tokens_of([cell], recipe, judge) for judge in ("policy", "prm")]
-    policy, prms = resolve_models(recipe.policy, prms, [asked], recipe.max_depth, *longest)
-    recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
-    check_there((policy, *prms))
-    fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in prms}
-    fingerprints["policy"] = models.fingerprint(policy)
+    recipe = resolved_recipe(recipe, [cell], [asked])
+    check_there((recipe.policy, *recipe.prms))
+    fingerprints = {f"prm {each.label}": models.fingerprint(each) for each in recipe.prms}
+    fingerprints["policy"] = models.fingerprint(recipe.policy)
     held = guarantees(recipe, fingerprints, wording, of_questions=False)
     foreign = foreign_models(recipe.strategies, fingerprints)
     lines = [guarantee.line for guarantee in held.values()]

@@ -11,11 +11,9 @@ from ..reporting.printing import PIPE_WIDTH
 def make_console(*, stderr: bool = False) -> Console:
     """A console for this process's output."""
     console = Console(stderr=stderr, highlight=False)
-    return (
-        console
-        if console.is_terminal
-        else Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)
-    )
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
 
 
 def say(console: Console, text: str) -> None:

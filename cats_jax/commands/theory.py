@@ -56,10 +56,9 @@ def theory(*, seed: int = 0, only: tuple[str, ...] = ()) -> int:
         if report.verdict == "fails":
             found = f"{report.name}: {report.where}. Instead: {report.remedy or 'nothing known'}."
             console.print(escape(found), soft_wrap=True)
-    counts = {verdict: 0 for verdict in ("holds", "fails", "not established")}
-    for report in reports:
-        counts[report.verdict] += 1
-    figures = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    verdicts: list[str] = [report.verdict for report in reports]
+    names = ("holds", "fails", "not established")
+    figures = ", ".join(f"{verdicts.count(name)} {name}" for name in names)
     console.print(f"{len(reports)} claims: {figures} ({time.monotonic() - started:.0f} s)")
     unexpected = [report for report in reports if not report.as_expected]
     for report in unexpected:

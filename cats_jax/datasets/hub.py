@@ -25,13 +25,12 @@ def chosen_split(published: Published, split: str | None) -> str:
     return split
 
 
-def hub_rows(published: Published, split: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, row) of each row, downloaded or from the cache of `datasets`.
+def hub_rows(published: Published, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) of each row of a split, downloaded or from the cache of `datasets`.
 
     Raises:
-        BadInputError: the split is unknown, or `datasets` is not installed or can't load the set.
+        BadInputError: `datasets` is not installed, or can't load the set.
     """
-    split = chosen_split(published, split)
     try:
         import datasets
     except ModuleNotFoundError as error:

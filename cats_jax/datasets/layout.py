@@ -168,7 +168,7 @@ def tolerance_of(value: Any) -> float | None:
     """A column's value as a tolerance, or None if it is not a finite number from 0."""
     try:
         tolerance = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return tolerance if 0 <= tolerance < math.inf else None
 

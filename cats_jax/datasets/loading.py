@@ -87,12 +87,12 @@ def _load(spec: QuestionSpec) -> QuestionSet:
     if spec.world is not None:
         assert spec.count is not None
         return world_questions(spec.world, spec.count, seed=spec.seed, levels=spec.levels)
-    layout = _file_layout(spec) if spec.dataset is None else find_published(spec.dataset).layout
+    published = None if spec.dataset is None else find_published(spec.dataset)
+    layout = _file_layout(spec) if published is None else published.layout
     if spec.file is not None:
         questions = to_question_set(read_rows(spec.file), layout, spec.file)
     else:
-        assert spec.dataset is not None
-        published = find_published(spec.dataset)
+        assert published is not None
         split = chosen_split(published, spec.split)
         source = f"{published.path}, split {split}"
         questions = to_question_set(hub_rows(published, split), layout, source)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import BadInputError
@@ -75,7 +75,8 @@ class QuestionSet:
         if start or stop is not None:
             source += f", rows {start + 1} to {start + len(chosen)}"
         ids = [question.id for question in chosen]
-        return QuestionSet(
+        return replace(
+            self,
             source=source,
             questions=tuple(chosen),
             answers={identity: self.answers[identity] for identity in ids},
@@ -83,7 +84,6 @@ class QuestionSet:
             tolerances={i: self.tolerances[i] for i in ids if i in self.tolerances},
             datasets={i: self.datasets[i] for i in ids if i in self.datasets},
             notes=(*self.notes, *notes),
-            contents=self.contents,
         )
 
     def is_right(self, grader: AnswerGrader, identity: str, answer: str | None) -> bool:

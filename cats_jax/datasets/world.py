@@ -15,7 +15,7 @@ def world_questions(
     """Draw `count` questions of a set of the embedded world.
 
     Raises:
-        BadInputError: the split or a level is unknown, or the count is below 1.
+        BadInputError: the split or the levels are wrong, or the count is below 1.
     """
     from ..world import task
 

@@ -6,6 +6,7 @@ continued.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from typing import Any
 
@@ -45,10 +46,9 @@ def asked_of_model(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
     """The entry of one model, see `asked_of`."""
     files: dict[str, str] = {}
     if not is_function_name(spec.path):
-        try:
+        # Without a folder, the models are from a `ModelSource` of another kind.
+        with contextlib.suppress(MissingModelError):
             files = text_digests(model_folder(spec))
-        except MissingModelError:  # the models are from a `ModelSource` of another kind
-            files = {}
     if spec.format.endswith((".yaml", ".yml")):
         files[FORMAT_FILE] = file_digest(pathlib.Path(spec.format))
     found: dict[str, Any] = {"max_model_len": spec.max_model_len, "files": files}

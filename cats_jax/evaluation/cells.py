@@ -20,7 +20,9 @@ from ..live.arguments import (
 from ..live.comparison_rules import most_matches
 from ..live.comparisons import not_a_judge
 from ..models.footprint import PromptLoad
+from ..models.resolve import resolve_models
 from ..models.source import is_outcome_model, thought_tokens, writes_verdicts
+from ..protocols import Question
 from ..runs.folder import row_key
 from ..specs.calibrations import IDENTITY, CalibrationValues, calibration_of
 from ..specs.comparing import ComparisonPrompt
@@ -112,17 +114,12 @@ def grid(
             certified = spec.certified
             if certified is not None and prm is not None and prm is not certified_prm(spec, recipe):
                 continue
-            path_score = None if prm is None else prm.path_score
-            if certified is not None:
-                path_score = certified.path_score
-            method = build_strategy(spec, path_score)
+            method = build_strategy(spec, getattr(certified or prm, "path_score", None))
             strategy = method.strategy
             if strategy.uses_scores != (prm is not None):
                 continue
-            calibration = IDENTITY
-            if certified is not None:
-                calibration = certified.calibration
-            elif prm is not None:
+            calibration = IDENTITY if certified is None else certified.calibration
+            if certified is None and prm is not None:
                 required = strategy.needs_calibration
                 calibration = calibration_of(prm.label, recipe.calibration, required=required)
             if known_prompts is not None:
@@ -162,6 +159,18 @@ def grid(
                 f"strategy {spec.label!r} reads PRM scores, but the recipe has no PRM: add 'prms'"
             )
     return tuple(cells)
+
+
+def resolved_recipe(recipe: Recipe, cells: Sequence[Cell], questions: Sequence[Question]) -> Recipe:
+    """The recipe with its models as this machine runs them, see `models.resolve`."""
+    policy, prms = resolve_models(
+        recipe.policy,
+        recipe.prms,
+        questions,
+        recipe.max_depth,
+        *(prompt_tokens_of(cells, recipe, judge) for judge in ("policy", "prm")),
+    )
+    return dataclasses.replace(recipe, policy=policy, prms=prms)
 
 
 def resolved_cells(cells: Sequence[Cell], given: Recipe, resolved: Recipe) -> tuple[Cell, ...]:

@@ -25,7 +25,7 @@ from ..live.results import SearchResult
 from ..models.backend import gpu_numbers
 from ..models.source import ModelSource
 from ..protocols import AnswerGrader, Question
-from ..specs.models import ModelSpec, PrmSpec
+from ..specs.models import PrmSpec
 from ..specs.recipe import Recipe
 from ..specs.strategy_prompts import StrategyPrompts
 from .batch_queue import Batch, BatchQueue
@@ -243,13 +243,11 @@ def needs(recipe: Recipe) -> tuple[int, float]:
     whole = max((gpu_numbers(spec).stop for spec in specs), default=0)
     if whole > 1 or any(gpu_numbers(spec) for spec in local):
         return cpus, float(whole)
-    shares = [s.gpu_memory_utilization if _on_engine(s) else 0.0 for s in specs]
+    shares = [
+        s.gpu_memory_utilization if s.backend == "vllm" and gpu_numbers(s) else 0.0 for s in specs
+    ]
     # Two decimals: recipes give hundredths of a GPU, and Ray counts in 1/10 000.
     return cpus, min(1.0, round(shares[0] + max(shares[1:], default=0.0), 2))
-
-
-def _on_engine(spec: ModelSpec) -> bool:
-    return spec.backend == "vllm" and len(gpu_numbers(spec)) > 0
 
 
 def room_on(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
@@ -327,13 +325,9 @@ def _warn(notes: Sequence[str]) -> None:
 
 def _connect(ray: Any, address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address == LOCAL:
-        # Without an address Ray would join a cluster that happens to run here.
-        options |= {"address": LOCAL, "include_dashboard": False}
-    else:
-        options |= {"address": address}
     fault, way_out = "no cluster answers there", _START_ONE
     if address == LOCAL:
+        options["include_dashboard"] = False
         fault = "no cluster starts here"
         way_out = "this machine may be too busy: try again, or leave out --ray"
     elif _HOST_AND_PORT.fullmatch(address) is not None:
@@ -343,7 +337,8 @@ def _connect(ray: Any, address: str) -> None:
         )
     try:
         with _quiet_core(), _same_sigterm():
-            ray.init(**options)
+            # Without an address Ray would join a cluster that happens to run here.
+            ray.init(address=address, **options)
     except Exception as error:  # Ray raises plain ones, too, such as at the end of a start's time
         raise _no_cluster(address, fault, error, way_out) from error
 

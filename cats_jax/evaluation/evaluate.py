@@ -28,7 +28,6 @@ from ..grading.graders import default_grader, needs_math
 from ..models.digests import folder_digest
 from ..models.footprint import MARK_TOKENS, PROMPT_TOKENS
 from ..models.readable import check_readable
-from ..models.resolve import resolve_models
 from ..models.source import ModelSource, described_format, thought_tokens
 from ..protocols import AnswerGrader
 from ..runs.folder import PATHS, RunFolder, RunWriter, read_run
@@ -42,9 +41,9 @@ from .cells import (
     asked_prompts,
     check_outcome_models,
     grid,
-    prompt_tokens_of,
     prompts_of,
     resolved_cells,
+    resolved_recipe,
 )
 from .failing import FailureWatch
 from .guarantees import with_guarantees
@@ -183,21 +182,13 @@ def prepare(
     for spec in (recipe.policy, *recipe.prms):
         models.check(spec)  # before data sets are downloaded and weights are hashed
     check_outcome_models(cells)
-    questions = load_questions(recipe.questions) if questions is None else questions
     check_grading(recipe.questions)
+    questions = load_questions(recipe.questions) if questions is None else questions
     check_readable(models, recipe.policy, recipe.questions, questions.questions)
     asked = asked_of(recipe)
     formats = {"policy": described_format(recipe.policy)}
     formats |= {f"prm {spec.label}": described_format(spec) for spec in recipe.prms}
-    policy, prms = resolve_models(
-        recipe.policy,
-        recipe.prms,
-        questions.questions,
-        recipe.max_depth,
-        prompt_tokens_of(cells, recipe),
-        prompt_tokens_of(cells, recipe, "prm"),
-    )
-    recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
+    recipe = resolved_recipe(recipe, cells, questions.questions)
     fingerprints = {"policy": models.fingerprint(recipe.policy)}
     fingerprints |= {f"prm {spec.label}": models.fingerprint(spec) for spec in recipe.prms}
     wording = asked | asked_prompts(cells)

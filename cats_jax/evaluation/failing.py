@@ -51,5 +51,4 @@ def commonest_reason(rows: Iterable[Row]) -> str:
     """The reason of the commonest kind of failure among some failed rows, at least one."""
     reasons = [row.reason for row in rows]
     kinds = Counter(_VARIABLE.sub("", reason) for reason in reasons)
-    (commonest, _), *_ = kinds.most_common(1)
-    return next(reason for reason in reasons if _VARIABLE.sub("", reason) == commonest)
+    return max(reasons, key=lambda reason: kinds[_VARIABLE.sub("", reason)])

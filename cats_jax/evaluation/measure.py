@@ -27,7 +27,7 @@ from ..live.results import SearchResult
 from ..models.source import ModelSource
 from ..protocols import Question
 from ..specs.recipe import PrmSpec, Recipe
-from .cells import Cell
+from .cells import Cell, resolved_cells, resolved_recipe
 from .runners import LocalRunner
 from .wall_times import WallTimes
 
@@ -138,6 +138,8 @@ def measure(
     Raises:
         BadInputError: the models do not fit, or a model or question can't be used.
     """
+    given, recipe = recipe, resolved_recipe(recipe, cells, questions)
+    cells = resolved_cells(cells, given, recipe)
     times = WallTimes()
     runner = LocalRunner(recipe, cells, models, default_grader(recipe.questions), times)
     searches = _Searches(recipe, questions, runner, times, report)
@@ -148,10 +150,7 @@ def measure(
     for number, kind in enumerate(kinds):
         share = (ends + times.loading - time.perf_counter()) / (len(kinds) - number)
         samples += searches.measure(kind, share)
-    return Measurement(
-        cells=tuple(_estimate(recipe, cells, samples, len(questions))),
-        loading=times.loading,
-    )
+    return Measurement(tuple(_estimate(recipe, cells, samples, len(questions))), times.loading)
 
 
 def _kinds(cells: Sequence[Cell]) -> list[list[Cell]]:

@@ -29,6 +29,7 @@ from ..errors import BadInputError, RunWarning, quoted
 from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult, unsolved_note
 from ..protocols import Question
+from ..specs.certificates import CertifiedClaim
 from .cells import Cell
 from .evaluate import Evaluation
 from .wall_times import WallTimes
@@ -110,9 +111,12 @@ def replay(
     return Replayed(*flat)
 
 
-def _check_replayable(strategy: search.Strategy, label: str) -> None:
-    """Raise BadInputError if a strategy reads what no step bank has."""
+def _check_replayable(
+    strategy: search.Strategy, label: str, certified: CertifiedClaim | None = None
+) -> None:
+    """Raise BadInputError if a strategy, or its certificate, reads what no step bank has."""
     for reads, what in (
+        (certified and certified.threshold is not None, "abstains by the scores of answers"),
         (strategy.certainty is not None, "reads the certainty of paths"),
         (strategy.needs_vectors, "compares steps by the policy's hidden states"),
         (strategy.rewriting is not None, "rewrites the texts of answers"),
@@ -134,7 +138,7 @@ class ReplayRunner:
     """
 
     def __init__(self, bank: LoadedBank) -> None:
-        """Store the bank, whose calibrations should be those of the recipe, see `load_bank`."""
+        """Store the bank; the calibrations of PRMs are those of the cells."""
         self._bank = bank
         self._rows = {identity: row for row, identity in enumerate(bank.ids)}
 
@@ -147,6 +151,48 @@ class ReplayRunner:
             BadInputError: a question, PRM or sampling setting is not in the bank, or the strategy
                 does not call the PRM for some children.
         """
+        arrays, prm = self._checked(cell, questions)
+        found = replay(
+            arrays,
+            cell.strategy,
+            cell.params,
+            prm=prm,
+            num_candidates=cell.num_candidates,
+            price=cell.price,
+            prm_token_cost=cell.prm_token_cost,
+            seed=cell.seed,
+        )
+        results: list[SearchResult] = []
+        for question in questions:
+            row = self._rows[question.id]
+            gold, right = self._bank.gold[row], bool(found.correct[row])
+            result = SearchResult(
+                question=question,
+                answer=gold if right else None,
+                chosen=None,
+                status="answered",
+                reason="",
+                steps=0,
+                paths=[SearchPath((), (), None, gold, ())] if found.covered[row] else [],
+                decisions=_decisions(cell.strategy, found.actions[row]),
+                ledger=Ledger(
+                    candidates=int(found.candidates[row]),
+                    generated=int(found.generated[row]),
+                    prm_computed=int(found.prm_tokens[row]),
+                    unsolved=int(found.unsolved[row]),
+                ),
+            )
+            results.append(result)
+            on_result(result)
+        title = f"strategy {cell.strategy.name!r}, N={cell.num_candidates}"
+        if (note := unsolved_note(title, results)) is not None:
+            warnings.warn(note, RunWarning, stacklevel=2)
+
+    def finish(self, times: WallTimes) -> None:
+        """Do nothing; `search` returns when all questions have ended, and a replay has no times."""
+
+    def _checked(self, cell: Cell, questions: Sequence[Question]) -> tuple[step_bank.Bank, int]:
+        """The bank with the cell's calibration, and the index of the PRM; see `search`."""
         bank = self._bank
         for question in questions:
             row = self._rows.get(question.id)
@@ -168,48 +214,10 @@ class ReplayRunner:
                 step_bank.check_sampling(bank.arrays, sampling)
             except ValueError as error:
                 raise BadInputError(f"strategy {cell.spec.label!r}: {error}") from error
-        found = replay(
-            bank.arrays,
-            cell.strategy,
-            cell.params,
-            prm=prm,
-            num_candidates=cell.num_candidates,
-            price=cell.price,
-            prm_token_cost=cell.prm_token_cost,
-            seed=cell.seed,
-        )
-        results: list[SearchResult] = []
-        for question in questions:
-            row = self._rows[question.id]
-            right = bool(found.correct[row])
-            result = SearchResult(
-                question=question,
-                answer=bank.gold[row] if right else None,
-                chosen=None,
-                status="answered",
-                reason="",
-                steps=0,
-                paths=[_right_path(bank.gold[row])] if found.covered[row] else [],
-                decisions=_decisions(cell.strategy, found.actions[row]),
-                ledger=Ledger(
-                    candidates=int(found.candidates[row]),
-                    generated=int(found.generated[row]),
-                    prm_computed=int(found.prm_tokens[row]),
-                    unsolved=int(found.unsolved[row]),
-                ),
-            )
-            results.append(result)
-            on_result(result)
-        title = f"strategy {cell.strategy.name!r}, N={cell.num_candidates}"
-        if (note := unsolved_note(title, results)) is not None:
-            warnings.warn(note, RunWarning, stacklevel=2)
-
-    def finish(self, times: WallTimes) -> None:
-        """Do nothing; `search` returns when all questions have ended, and a replay has no times."""
-
-
-def _right_path(answer: str) -> SearchPath:
-    return SearchPath(steps=(), step_scores=(), path_score=None, answer=answer, nodes=())
+        context = bank.arrays.context
+        pairs = zip(context.calibration, cell.calibration, strict=True)
+        calibration = search.Calibration(*(of_prms.at[prm].set(own) for of_prms, own in pairs))
+        return bank.arrays.replace(context=context._replace(calibration=calibration)), prm
 
 
 def _action_table(strategy: search.Strategy) -> search.cats.ActionTable | None:
@@ -223,20 +231,7 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
     if table is None:
         return []
     return [
-        DecisionRow(
-            step=0,
-            phase=0,
-            node=0,
-            features=(),
-            action=action,
-            num_extra=row[0],
-            num_retain=row[1],
-            temperature=row[2],
-            top_p=row[3],
-            top_k=row[4],
-            granted=0,
-            reward=0.0,
-        )
+        DecisionRow(0, 0, 0, (), action, *row, granted=0, reward=0.0)
         for action, row in enumerate(table.rows)
         for _ in range(int(counts[action]))
     ]
@@ -336,20 +331,20 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
             read texts, path certainties or step vectors.
     """
     recipe, models = evaluation.recipe, evaluation.manifest["models"]
-    recorded = {name: models[name] for name in models if not name.startswith("controller ")}
-    prms = [spec.label for spec in recipe.prms] or None
-    bank = load_bank(folder, prms=prms, calibrations=recipe.calibration, expected=recorded)
     for name in ("budget", "max_tokens", "max_seconds"):
         if getattr(recipe, name) is not None:
             raise BadInputError(f"{name} has no meaning with --bank: leave it out of the recipe")
+    for cell in evaluation.cells:
+        _check_replayable(cell.strategy, cell.spec.label, cell.spec.certified)
+    recorded = {name: models[name] for name in models if not name.startswith("controller ")}
+    prms = [spec.label for spec in recipe.prms] or None
+    bank = load_bank(folder, prms=prms, expected=recorded)
     depth = bank.manifest["config"]["max_depth"]
     if recipe.max_depth != depth:
         raise BadInputError(
             f"max_depth={recipe.max_depth}: step bank {str(folder)!r} was collected with {depth}, "
             "which is what a replay has"
         )
-    for cell in evaluation.cells:
-        _check_replayable(cell.strategy, cell.spec.label)
     golds = dict(zip(zip(bank.ids, bank.texts, strict=True), bank.gold, strict=True))
     for question in evaluation.questions.questions:
         right = evaluation.questions.answers[question.id]

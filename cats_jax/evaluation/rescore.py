@@ -15,7 +15,7 @@ import functools
 import itertools
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,12 @@ from ..controllers.strategies import SearchMethod, build_strategy, options_of
 from ..errors import BadInputError
 from ..grading.graders import grade_answer, is_covered
 from ..live import calls
+from ..live.abstention import decided
 from ..live.ledger import Ledger
 from ..live.results import PRM_CONTEXT, ROOT, SearchPath, SearchResult
 from ..live.tree import SearchTree, candidate_step
 from ..models.resolve import resolve_format
+from ..models.source import ModelSource
 from ..protocols import AnswerGrader, Path, Step, StepScorer, warn_note
 from ..runs.folder import Row, RunFolder, RunWriter, read_run, row_key
 from ..specs.functions import AT_ENDPOINTS, is_function_name
@@ -86,6 +88,7 @@ def rescore(
     grader: AnswerGrader,
     scorer: StepScorer | None = None,
     *,
+    models: ModelSource | None = None,
     fingerprint: Mapping[str, Any] | None = None,
     grader_name: str = "",
     functions: bool = True,
@@ -98,6 +101,7 @@ def rescore(
         change: the settings that change.
         grader: extracts the answers again, compares them for the vote, and grades the chosen one.
         scorer: the PRM of `change.prm`, loaded.
+        models: source of that PRM in place of `scorer`; it is loaded after all checks.
         fingerprint: name and digests of that PRM, for the manifest.
         grader_name: name of the grader, for the manifest: readers of the new run grade with it.
             Without a name they grade with the grader of the questions.
@@ -107,16 +111,69 @@ def rescore(
     Raises:
         BadInputError: no row can be rescored, or the folder can't be used.
     """
+    rows, left_out = rescorable_rows(run, folder, change, functions=functions)
+    change, (entries, specs) = _after_earlier(run, change), _strategies(run)
+    prms = {prm["label"]: prm for prm in run.manifest["config"]["prms"]}
+    methods = {
+        (label, prm): _changed_method(
+            specs[label], _path_score(entries[label], prms.get(prm)), change
+        )
+        for label, prm in {(row.strategy, row.prm) for row in rows}
+    }
+    remote = {label for label, spec in prms.items() if spec.get("path") in AT_ENDPOINTS}
+    if models is not None and change.prm is not None:
+        fingerprint = models.fingerprint(change.prm)
+    manifest = _manifest(run, change, grader_name, fingerprint)
+    with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
+        if models is not None and change.prm is not None:
+            scorer = models.prm(change.prm)
+        # The largest N scores all paths of a pool; the other rows read these scores.
+        for row in sorted(rows, key=lambda row: -row.num_candidates):
+            new = _renamed(row, change)
+            if new.key in writer.keys:
+                continue
+            if row.status == "failed":
+                writer.add(new, None)
+                continue
+            result = run.tree(row)
+            if change.prm is not None and scorer is not None and row.prm is not None:
+                pool = pool_name(_strategy(specs[row.strategy]), row.seed) or row.key
+                prm, end = shared.share_scores(
+                    f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
+                )
+                _score(result, prm, at_endpoint=row.prm in remote)
+                end(result.question, not result.ledger.prm_refused)
+            _choose(result, methods[row.strategy, row.prm], grader)
+            certified = entries[row.strategy].get("certified") or {}
+            result = decided(result, certified.get("threshold"))
+            writer.add(_graded(new, result, grader), result)
+    warn_note(scorer)
+    return Rescored(read_run(folder), left_out)
+
+
+def rescorable_rows(
+    run: RunFolder, folder: str | pathlib.Path, change: Change, *, functions: bool = True
+) -> tuple[list[Row], dict[str, str]]:
+    """The rows that a change can rescore, and by label why the other strategies are left out.
+
+    Raises:
+        BadInputError: there is no such row, `change.prm` would give rows of several PRMs the same
+            key, or the folder is the run's.
+    """
     if pathlib.Path(folder).resolve() == run.folder.resolve():
         raise BadInputError("rescore: the output must be another folder than the run's")
-    change, prms = _after_earlier(run, change), run.manifest["config"]["prms"]
-    with reading(repr(str(run.folder / MANIFEST))):
-        entries = {entry["label"]: entry for entry in run.manifest["config"]["strategies"]}
-        specs = {label: _spec(entry) for label, entry in entries.items()}
+    scored_by = sorted({row.prm for row in run.rows if row.prm is not None})
+    if change.prm is not None and len(scored_by) > 1:
+        raise BadInputError(
+            f"rescore: the run has rows of several PRMs ({', '.join(scored_by)}), which --prm "
+            "would make the same: rescore a run with one, such as `cats-jax evaluate RECIPE --prms "
+            f"{shlex.quote(scored_by[0])} --output FOLDER` makes"
+        )
+    change, (entries, specs) = _after_earlier(run, change), _strategies(run)
     left_out = {
         label: reason
         for label, spec in specs.items()
-        for prm in prms or [None]
+        for prm in run.manifest["config"]["prms"] or [None]
         if (reason := _why_not(spec, _path_score(entries[label], prm), change, functions=functions))
     }
     for row in run.rows:
@@ -129,36 +186,7 @@ def rescore(
     if not rows:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
         raise BadInputError(f"rescore: no row of {str(run.folder)!r} can be rescored ({reasons})")
-    prm_of = {prm["label"]: prm for prm in prms}
-    methods = {
-        (label, prm): _changed_method(
-            specs[label], _path_score(entries[label], prm_of.get(prm)), change
-        )
-        for label, prm in {(row.strategy, row.prm) for row in rows}
-    }
-    remote = {spec["label"] for spec in prms if spec.get("path") in AT_ENDPOINTS}
-    manifest = _manifest(run, change, grader_name, fingerprint)
-    with RunWriter(folder, manifest) as writer, contextlib.closing(SharedPaths()) as shared:
-        # The largest N scores all paths of a pool; the other rows read these scores.
-        for row in sorted(rows, key=lambda row: -row.num_candidates):
-            if _new_key(row, change) in writer.keys:
-                continue
-            if row.status == "failed":
-                names = {"key": _new_key(row, change), "prm": _new_prm(row, change)}
-                writer.add(dataclasses.replace(row, **names, tree=None), None)
-                continue
-            result = run.tree(row)
-            if change.prm is not None and scorer is not None and row.prm is not None:
-                pool = pool_name(_strategy(specs[row.strategy]), row.seed) or row.key
-                prm, end = shared.share_scores(
-                    f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
-                )
-                _score(result, prm, at_endpoint=row.prm in remote)
-                end(result.question, not result.ledger.prm_refused)
-            _choose(result, methods[row.strategy, row.prm], grader)
-            writer.add(_new_row(row, result, change, grader), result)
-    warn_note(scorer)
-    return Rescored(read_run(folder), left_out)
+    return rows, left_out
 
 
 def _after_earlier(run: RunFolder, change: Change) -> Change:
@@ -176,11 +204,15 @@ def _path_score(entry: Mapping[str, Any], prm: Mapping[str, Any] | None) -> str 
     return (entry.get("certified") or prm or {}).get("path_score")
 
 
-def _spec(entry: Mapping[str, Any]) -> StrategySpec:
-    """The spec of a strategy from its entry in the manifest, where JSON lists stand for tuples."""
-    return parse_strategy(
-        {"name": entry["name"], "label": entry["label"], **dict(entry["options"])}
-    )
+def _strategies(run: RunFolder) -> tuple[dict[str, Any], dict[str, StrategySpec]]:
+    """The entries of the strategies in the manifest, and their specs, by label."""
+    with reading(repr(str(run.folder / MANIFEST))):
+        entries = {entry["label"]: entry for entry in run.manifest["config"]["strategies"]}
+        specs = {
+            label: parse_strategy({"name": each["name"], "label": label, **dict(each["options"])})
+            for label, each in entries.items()
+        }
+    return entries, specs
 
 
 def _why_not(spec: StrategySpec, path_score: str | None, change: Change, *, functions: bool) -> str:
@@ -287,7 +319,7 @@ def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> No
         is_left = before[chosen] in result.paths
         result.chosen = result.paths.index(before[chosen]) if is_left else None
     if not result.paths:
-        result.answer, result.status = None, "no_answer"
+        result.answer, result.status, result.reason = None, "no_answer", ""
 
 
 def _is_refused(result: SearchResult, node: int) -> bool:
@@ -346,6 +378,8 @@ def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGra
     result.chosen = None if chosen < 0 else chosen
     result.answer = None if chosen < 0 else paths[chosen].answer
     if result.status in ("answered", "no_answer"):
+        if method is not None or result.status == "answered":
+            result.reason = ""  # of the old choice, or of its grade
         result.status = "no_answer" if result.answer is None else "answered"
 
 
@@ -378,29 +412,25 @@ def _row_and_path_scores(
     return row, strategy.aggregation.value(step_scores, depth)
 
 
-def _new_row(row: Row, result: SearchResult, change: Change, grader: AnswerGrader) -> Row:
+def _renamed(row: Row, change: Change) -> Row:
+    """A row with the label of the PRM that scores it now, and without a tree."""
+    prm = row.prm if row.prm is None or change.prm is None else change.prm.label
+    key = row_key(row.strategy, row.num_candidates, prm, row.seed, row.question)
+    return dataclasses.replace(row, key=key, prm=prm, tree=None)
+
+
+def _graded(row: Row, result: SearchResult, grader: AnswerGrader) -> Row:
     grade = grade_answer(grader, result.answer, row.gold, row.tolerance)
     return dataclasses.replace(
         row,
-        key=_new_key(row, change),
-        prm=_new_prm(row, change),
         answer=result.answer,
         correct=grade.correct,
         covered=grade.correct
         or is_covered(grader, [path.answer for path in result.paths], row.gold, row.tolerance),
         status=result.status,
-        reason=grade.error and f"not graded: {grade.error}",
+        reason=result.reason or (grade.error and f"not graded: {grade.error}"),
         ledger=Ledger(**dataclasses.asdict(result.ledger)),
-        tree=None,
     )
-
-
-def _new_key(row: Row, change: Change) -> str:
-    return row_key(row.strategy, row.num_candidates, _new_prm(row, change), row.seed, row.question)
-
-
-def _new_prm(row: Row, change: Change) -> str | None:
-    return row.prm if row.prm is None or change.prm is None else change.prm.label
 
 
 def _manifest(
@@ -444,16 +474,3 @@ def _manifest(
 def _without_prms(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Entries of a manifest by model, without those of the run's PRMs, which are not called."""
     return {name: value for name, value in entries.items() if not name.startswith("prm ")}
-
-
-def check_scored(rows: Sequence[Row], change: Change) -> None:
-    """Raise BadInputError if `change.prm` would give rows of several PRMs the same key."""
-    if change.prm is None:
-        return
-    prms = {row.prm for row in rows if row.prm is not None}
-    if len(prms) > 1:
-        raise BadInputError(
-            f"rescore: the run has rows of several PRMs ({', '.join(sorted(prms))}), which --prm "
-            "would make the same: rescore a run with one, such as `cats-jax evaluate RECIPE --prms "
-            f"{shlex.quote(min(prms))} --output FOLDER` makes"
-        )

@@ -143,7 +143,7 @@ def samples_from_json(values: Iterable[Any]) -> Samples:
     """The inverse of `samples_to_json`.
 
     Raises:
-        ValueError, LookupError, GeneratorContractError: the values are not those of samples.
+        ValueError, TypeError, LookupError, GeneratorContractError: they are not those of samples.
     """
     known: Samples = {}
     for value in values:
@@ -158,7 +158,7 @@ def samples_from_json(values: Iterable[Any]) -> Samples:
             num_sampled=value["num_sampled"],
         )
         key = SampleKey(*(value[name] for name in SampleKey._fields))
-        known[key] = StoredSample(sample, _usage(value), value["seconds"])
+        known[key] = StoredSample(sample, TokenUsage(*value["usage"]), value["seconds"])
     requests = [
         StepRequest(
             _NOBODY,
@@ -186,21 +186,17 @@ def scores_from_json(values: Iterable[Any]) -> Scores:
     """The inverse of `scores_to_json`.
 
     Raises:
-        ValueError, ScorerContractError: the values are not those of scores.
+        ValueError, TypeError, ScorerContractError: the values are not those of scores.
     """
     known: Scores = {}
     for value in values:
         check_entries(value, _SCORE)
-        entry = StoredScore(value["score"], _usage(value), value["seconds"])
+        entry = StoredScore(value["score"], TokenUsage(*value["usage"]), value["seconds"])
         known.setdefault(value["path"], []).append(entry)
     entries = [entry for each in known.values() for entry in each]
     scoring = Scoring([e.score for e in entries], [e.usage for e in entries], 0.0)
     check_scoring(scoring, [_NOBODY] * len(entries), [()] * len(entries))
     return known
-
-
-def _usage(value: dict[str, Any]) -> TokenUsage:
-    return TokenUsage(*value["usage"])
 
 
 _NOBODY = Question("", "")

@@ -16,12 +16,11 @@ from ..storage.durable import refuse_link
 FOLDER = "tensorboard"
 """Name of the folder of event files in a run folder; `tensorboard --logdir runs` shows all runs."""
 
-
 _SECONDS_BETWEEN_FLUSHES = 5.0
 
 
 class Tracker:
-    """An `evaluate.Observer`: accuracy, tokens and speed of each cell as its questions end."""
+    """A `recording.Observer`: accuracy, tokens and speed of each cell as its questions end."""
 
     def __init__(self, sinks: Sequence[TensorBoard | WeightsAndBiases]) -> None:
         """The sinks are closed with the tracker."""
@@ -76,7 +75,7 @@ class TensorBoard:
     """TensorBoard event files. If they can't be written the curves end, but the run continues."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Open an event file in the folder `tensorboard` of the run folder `folder`."""
+        """Open an event file in `tensorboard` in a run folder; BadInputError if that is a link."""
         from tensorboardX.event_file_writer import EventsWriter
 
         # This thread writes: a separate thread would end with a traceback if it could not write.
@@ -130,7 +129,7 @@ class WeightsAndBiases:
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """One point of a curve, logged with its x value, because each cell has its own x-axis."""
-        self._run.log({name: value, f"{name.split('/')[0]}/questions": step})
+        self._run.log({name: value, f"{name.rpartition('/')[0]}/questions": step})
 
     def close(self) -> None:
         """Write what is left."""

@@ -107,11 +107,8 @@ class AccuracyClaim:
         if self.against is not None and self.against not in labels:
             raise BadInputError(f"--against {self.against!r}: {known_names(self.against, labels)}")
         other = _compared(((cell.spec.label, cell.num_candidates) for cell in cells), self.against)
-        mine, others = [], []
-        for cell in cells:
-            is_other = (cell.spec.label, cell.num_candidates) == other
-            (others if is_other else mine).append(cell)
-        for relation, found in (("about", mine), ("against", others)):
+        for relation, is_other in (("about", False), ("against", True)):
+            found = [c for c in cells if ((c.spec.label, c.num_candidates) == other) == is_other]
             without_seeds = {cell.title.rpartition(" seed ")[0]: cell for cell in found}
             titles = [cell.title for cell in without_seeds.values()]
             if len(titles) > 1 or (relation == "about" and not titles):

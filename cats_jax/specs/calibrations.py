@@ -87,8 +87,8 @@ def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
 
 
 def _path(name: str | pathlib.Path) -> pathlib.Path:
-    shipped = _SHIPPED / f"{name}.json"
-    return shipped if shipped.is_file() else pathlib.Path(name)
+    shipped = str(name) in shipped_calibrations()
+    return _SHIPPED / f"{name}.json" if shipped else pathlib.Path(name)
 
 
 def _reading(path: pathlib.Path) -> AbstractContextManager[None]:

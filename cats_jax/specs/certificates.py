@@ -177,9 +177,7 @@ def read_certificate(
                 content["models"],
                 label,
                 prm,
-                content.get("revisions"),
-                content.get("asked"),
-                content.get("contents"),
+                *(content.get(name) for name in ("revisions", "asked", "contents")),
             ),
             elsewhere=elsewhere,
             threshold=chosen.get("threshold"),
@@ -263,9 +261,8 @@ def terms(
         scorer = _labelled(config["prms"], prm)
         found["prm"] = models.get(f"prm {prm}")
         found["prm settings"] = _settings(scorer, _PRM)
-    for kind in ("policy", "prm"):
-        found["functions"] += [(found[kind] or {}).get("function")]
-    found["functions"] = [name for name in found["functions"] if name]
+    functions = [(found[kind] or {}).get("function") for kind in ("policy", "prm")]
+    found["functions"] += filter(None, functions)
     return json.loads(json.dumps(found))
 
 

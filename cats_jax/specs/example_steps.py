@@ -11,6 +11,7 @@ that are not in the file do not count.
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import re
@@ -108,8 +109,8 @@ class ExampleSteps:
             shape=(len(rows), len(self._column)),
         )
 
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> ExampleSteps:
+    @staticmethod
+    def load(path: str | pathlib.Path) -> ExampleSteps:
         """The problems of a .jsonl file; the file of the authors, example-prm800k.jsonl, is one.
 
         Raises:
@@ -117,9 +118,7 @@ class ExampleSteps:
         """
         where = f"example file {str(path)!r}"
         with reading(where, "write one JSON object a line", "is not JSON"):
-            lines = bounded_lines(pathlib.Path(path))
-            problems = [parse_json(line) for line in lines if line.strip()]
-        return cls(problems, where)
+            return _of_lines(tuple(bounded_lines(pathlib.Path(path))), where)
 
     @property
     def digest(self) -> str:
@@ -132,7 +131,7 @@ class ExampleSteps:
         return max(len(self.text(number).encode()) for number in range(len(self._places)))
 
     def most_similar(self, step: str) -> tuple[int, float]:
-        """Number of the example step most similar to the text of a step, and the similarity.
+        """Number of the example step most similar to a step's text, and the similarity in [0, 1].
 
         Ties: the earlier step.
         """
@@ -162,6 +161,11 @@ class ExampleSteps:
         columns = np.array([self._column[word] for word in known], np.int64)
         weights = np.array([counts[word] for word in known], np.float64) * self._weights[columns]
         return columns, weights / max(float(np.linalg.norm(weights)), 1e-300)
+
+
+@functools.lru_cache(maxsize=1)  # a run loads its file at several checks
+def _of_lines(lines: tuple[bytes, ...], where: str) -> ExampleSteps:
+    return ExampleSteps([parse_json(line) for line in lines if line.strip()], where)
 
 
 def _words(text: str) -> Counter[str]:

@@ -105,7 +105,11 @@ def _find(module_name: str) -> ModuleSpec | None:
         part = ".".join(parts[:end])
         finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))
         specs = (finder.find_spec(part, path, None) for finder in finders)
-        found = next((spec for spec in specs if spec is not None), None)
+        try:
+            found = next((spec for spec in specs if spec is not None), None)
+        except KeyError:  # a folder without __init__.py, whose package is not imported
+            found = ModuleSpec(part, None, is_package=True)
+            found.submodule_search_locations = [f"{place}/{parts[end - 1]}" for place in path or ()]
         if found is None:
             return None
         path = found.submodule_search_locations

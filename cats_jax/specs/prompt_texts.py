@@ -17,7 +17,6 @@ _SHIPPED = pathlib.Path(__file__).with_name("prompts")
 TAGS = ("question", "answer", "critique")
 """Beginnings of the tags between which texts stand in prompts of rewrites and comparisons."""
 
-
 P = TypeVar("P")
 
 

@@ -329,7 +329,7 @@ class Recipe:
             which leaves scores as they are; see `calibrations.load_calibrations`.
         fitted_on: digests of the questions that the calibrations were fitted on, if their file or a
             strategy's certificate has them; not a key of YAML.
-        num_candidates: values of N.
+        num_candidates: values of N, from 1 to 256.
         seeds: run seeds.
         max_depth: number of reasoning steps of a search.
         budget: cap on the candidates of a question; default N * max_depth.
@@ -403,22 +403,23 @@ class Recipe:
 _FREE_SETTINGS = ("kv_cache_gib", "api_key_env", "max_reply_seconds", *PAID_KEYS)
 
 
-def without_free_settings(config: dict[str, Any]) -> dict[str, Any]:
+def without_free_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest's settings without the free ones, which change no result and may differ on resume.
 
     These are `kv_cache_gib`, a server's `api_key_env` and `max_reply_seconds`, and the settings
     `PAID_KEYS` of a chat endpoint.
     """
-    for model in (config["policy"], *config["prms"]):
-        for name in _FREE_SETTINGS:
-            del model[name]
-    return config
+    prms = tuple(map(_without_free, config["prms"]))
+    return {**config, "policy": _without_free(config["policy"]), "prms": prms}
 
 
 def model_settings(spec: PolicySpec | PrmSpec) -> dict[str, Any]:
     """The settings of one model as a manifest holds them, see `without_free_settings`."""
-    found = dataclasses.asdict(spec)
-    return {name: value for name, value in found.items() if name not in _FREE_SETTINGS}
+    return _without_free(dataclasses.asdict(spec))
+
+
+def _without_free(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in model.items() if name not in _FREE_SETTINGS}
 
 
 def load_recipe(path: str | pathlib.Path, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -117,10 +117,11 @@ def replace_json(path: pathlib.Path, value: Mapping[str, Any], indent: int = 2) 
 def check_output(option: str, path: pathlib.Path) -> None:
     """Raise BadInputError, before expensive work, if no file can be created at an option's path.
 
-    The path is then a folder, or its parent folder is missing or can't be written.
+    The path is then a folder or a device, or its parent folder is missing or can't be written.
     """
-    if path.is_dir():
-        raise BadInputError(f"{option} {str(path)!r} is a folder: name a file")
+    if path.exists() and not path.is_file():  # a device's name would become that of a file
+        kind = "a folder" if path.is_dir() else "no plain file"
+        raise BadInputError(f"{option} {str(path)!r} is {kind}: name a file")
     if not path.parent.is_dir():
         raise BadInputError(f"{option}: folder {str(path.parent)!r} does not exist: make it first")
     if not os.access(path.parent, os.W_OK):

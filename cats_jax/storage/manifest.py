@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import pathlib
@@ -89,17 +90,14 @@ def begin_folder(
         ]
         if not changes:
             return
-        if not filled:
-            durable.replace_json(folder / MANIFEST, new)
-            return
-        shown = "; ".join(changes[:4])
-        more = f"; and {len(changes) - 4} more" if len(changes) > 4 else ""
-        raise BadInputError(
-            f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Go on with the "
-            "settings that it has, or choose another output folder"
-        )
-    strangers = {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}
-    if strangers:
+        if filled:
+            shown = "; ".join(changes[:4])
+            more = f"; and {len(changes) - 4} more" if len(changes) > 4 else ""
+            raise BadInputError(
+                f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Go on with "
+                "the settings that it has, or choose another output folder"
+            )
+    elif strangers := {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}:
         raise BadInputError(
             f"{str(folder)!r} holds {min(strangers)!r} but no {MANIFEST}, so it is no {kind}: "
             "choose another output folder"
@@ -177,10 +175,8 @@ def _shorten(value: Any) -> str:
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _VERSIONED:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {**versions, "cats-jax": __version__}
 
 

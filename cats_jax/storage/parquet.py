@@ -40,9 +40,8 @@ def bounded_batches(path: pathlib.Path, limit: int) -> Iterator[pa.RecordBatch]:
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
         longest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
-        if sum(chunk.total_uncompressed_size for chunk in chunks) > most:
-            raise ValueError(too_large)
-        if sum(chunk.num_values for chunk in chunks) > most:
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if max(size, sum(chunk.num_values for chunk in chunks)) > most:
             raise ValueError(too_large)
         rows = max(1, min(_MAX_ROWS, _MAX_BATCH // max(longest, 1)))
         total = 0

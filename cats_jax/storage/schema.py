@@ -19,13 +19,13 @@ Kind = TypeVar("Kind")
 Item = TypeVar("Item")
 
 Count = Annotated[int, pydantic.Field(ge=1, lt=1 << 31)]
-"""An integer of at least 1."""
+"""An integer from 1 to 2**31 - 1."""
 
 Seed = Annotated[int, pydantic.Field(ge=-(1 << 63), lt=1 << 63)]
 """A seed from which `live.seeds.stable_seed` makes others: any integer that a manifest can hold."""
 
 Amount = Annotated[float, pydantic.Field(gt=0, le=1e9)]
-"""A number above 0."""
+"""A number in (0, 1e9]."""
 
 _CONFIG = pydantic.ConfigDict(
     strict=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True

@@ -500,6 +500,12 @@ def test_fingerprints_tell_tolerances_apart(tmp_path):
     assert prints[0]["answers_sha256"] != prints[1]["answers_sha256"]
 
 
+def test_a_tolerance_that_no_float_can_hold_is_refused_by_line(tmp_path):
+    rows = [{**_ROWS["olympiadbench"][0], "error": 10**400}]
+    with pytest.raises(BadInputError, match=r"o.jsonl:1: 'error' must be a number"):
+        read_questions(_jsonl(tmp_path / "o.jsonl", rows), layout="olympiadbench")
+
+
 # Real copies
 
 

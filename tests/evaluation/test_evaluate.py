@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import forked
 import made_runs
@@ -406,6 +407,20 @@ def test_curves_end_where_the_disk_is_full(tmp_path, monkeypatch):
 def test_weights_and_biases_must_be_installed():
     with pytest.raises(BadInputError, match="pip install wandb"):
         tracking.WeightsAndBiases("project", "name", {})
+
+
+def test_cells_of_weights_and_biases_have_an_axis_each(monkeypatch):
+    """Also those whose labels differ after a slash."""
+    points = []
+    begun = types.SimpleNamespace(log=points.append)
+    wandb = types.SimpleNamespace(init=lambda **options: begun)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    curves = tracking.WeightsAndBiases("project", "name", {})
+    for number, label in enumerate(("owner/a", "owner/b")):
+        curves.scalar(f"beam N=4 {label} seed 0/accuracy", 0.5, number)
+    assert [sorted(point) for point in points] == [
+        [f"beam N=4 owner/{name} seed 0/{of}" for of in ("accuracy", "questions")] for name in "ab"
+    ]
 
 
 def _bars(console, *titles):

@@ -6,6 +6,7 @@ import pytest
 import scripted
 
 from cats_jax import cli
+from cats_jax.datasets import load_questions
 from cats_jax.evaluation import measure
 from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.measure import Sample
@@ -163,6 +164,23 @@ def test_more_time_measures_larger_n_and_more_questions():
     for time in found.cells:
         assert time.sample.cell is time.cell
         assert time.basis == "32 questions at once"
+
+
+def test_an_engine_is_measured_with_the_context_of_the_run(monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def runner(recipe, cells, *arguments):
+        given.extend((recipe.policy.max_model_len, *(cell.prm.max_model_len for cell in cells)))
+        raise Stop
+
+    given = []
+    monkeypatch.setattr(measure, "LocalRunner", runner)
+    engines = {"policy": {"path": "weak", "backend": "vllm"}, "num_candidates": [4]}
+    recipe = _recipe(prms=[{"path": "exact", "backend": "vllm"}], **engines)
+    with pytest.raises(Stop):
+        measure.measure(recipe, grid(recipe), load_questions(recipe.questions).questions, None)
+    assert all(given)
 
 
 def test_measure_is_part_of_a_dry_run(capsys):

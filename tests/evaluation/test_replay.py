@@ -253,6 +253,27 @@ def test_what_is_not_in_the_bank_is_refused_by_name(strategy, prm, question, mes
         runner(toy_bank()).search(cell(strategy, prm), [Question(question, "?")], print)
 
 
+def test_a_replay_has_the_calibration_of_its_cell():
+    """A certified strategy brings its own, which is not that of the recipe."""
+    tables, own = toy_bank(), (0.5, -2.0, 1.0, 0.0, 0.0, 1.0)
+    calibrated = {"name": "beam", "path_score": "product", "calibrated": True}
+    results = []
+    certified = dataclasses.replace(cell(calibrated), calibration=own)
+    questions = [Question(f"q{row}", "?") for row in range(tables.root.shape[0])]
+    runner(tables).search(certified, questions, results.append)
+    found = [
+        replay(bank, certified.strategy, prm=1, num_candidates=4, seed=3).correct.tolist()
+        for bank in (tables, tables.replace(context=_calibrated(tables.context, own)))
+    ]
+    assert found[0] != found[1] == [result.answer is not None for result in results]
+
+
+def _calibrated(context, values):
+    shape = context.calibration.slope.shape
+    fields = (jnp.full(shape, value, jnp.float32) for value in values)
+    return context._replace(calibration=search.Calibration(*fields))
+
+
 def test_a_question_of_that_name_with_another_text_is_refused():
     with pytest.raises(BadInputError, match="question 'q0' is another one in the bank"):
         runner(toy_bank()).search(cell("beam"), [Question("q0", "other")], print)
@@ -293,6 +314,12 @@ def test_a_recipe_that_is_not_the_banks_is_refused(tmp_path):
     ):
         with pytest.raises(BadInputError, match=message):
             replayed(prepared(**changes), folder)
+    (first, second) = whole.cells
+    certified = types.SimpleNamespace(threshold=0.5)
+    spec = types.SimpleNamespace(label="mine", certified=certified)
+    selective = dataclasses.replace(whole, cells=(first, dataclasses.replace(second, spec=spec)))
+    with pytest.raises(BadInputError, match="'mine' abstains by the scores of answers, which no"):
+        replayed(selective, folder)
 
 
 def test_a_bank_that_was_graded_by_another_answer_is_refused(tmp_path):

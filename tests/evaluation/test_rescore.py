@@ -4,16 +4,17 @@ import dataclasses
 import functools
 import json
 
-import made_runs
+import made_certificates
 import pytest
 import scripted
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.evaluation import evaluate
-from cats_jax.evaluation.rescore import Change, check_scored, rescore
+from cats_jax.evaluation.rescore import Change, rescorable_rows, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.grading.graders import recorded_grader
+from cats_jax.live.abstention import answer_score
 from cats_jax.live.compilations import num_compilations
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
@@ -342,11 +343,58 @@ def test_what_cannot_be_rescored(tmp_path, run):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_run_of_several_prms_is_refused_with_the_way_out():
-    rows = [made_runs.row(prm=prm) for prm in ("good", "bad")]
+def test_a_run_of_several_prms_is_refused_with_the_way_out(tmp_path, run):
+    others = [dataclasses.replace(row, prm="bad") for row in run.rows if row.prm is not None]
+    both = dataclasses.replace(run, rows=(*run.rows, *others))
     with pytest.raises(BadInputError, match=r"several PRMs \(bad, good\).* --prms bad --output"):
-        check_scored(rows, Change(prm=PrmSpec("exact")))
-    check_scored(rows, Change(vote="majority"))
+        rescorable_rows(both, tmp_path / "new", Change(prm=PrmSpec("exact")))
+    assert rescorable_rows(both, tmp_path / "new", Change(vote="majority"))[0]
+
+
+def test_the_prm_is_loaded_after_all_checks(tmp_path, run):
+    change, grader = Change(prm=PrmSpec("bad")), BoxedIntegerGrader()
+    models = scripted.ScriptedModels()
+    (tmp_path / "file").touch()
+    _run(tmp_path / "other", ["greedy"])
+    for folder, message in (
+        (run.folder, "another folder"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "other", "has results of other settings"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            rescore(run, folder, change, grader, models=models)
+    assert not models.loaded
+    late = rescore(run, tmp_path / "late", change, grader, models=models)
+    early = rescore(run, tmp_path / "early", change, grader, models.prm(change.prm))
+    assert late.run.manifest["models"]["prm bad"] == models.fingerprint(change.prm)
+    assert _verdicts(late.run, "best_of_n") == _verdicts(early.run, "best_of_n")
+
+
+def test_a_row_keeps_the_reason_of_its_limit(tmp_path):
+    old = _run(tmp_path / "old", [{"name": "beam", "beam_width": 2}], budget=20)
+    reasons = {row.key: (row.status, row.reason) for row in old.rows}
+    assert ("budget", "budget of 20 candidates spent") in reasons.values()
+    new = rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run
+    assert {row.key: (row.status, row.reason) for row in new.rows} == reasons
+
+
+def test_a_certified_strategy_abstains_as_in_its_run(tmp_path):
+    """Below the threshold of the old certificate, on the new scores."""
+    plain = _run(tmp_path / "plain", [{"name": "beam", "beam_width": 2}])
+    scores = [answer_score(plain.tree(row)) for row in plain.rows]
+    file = tmp_path / "c.json"
+    made_certificates.write_certificate(file, scripted.ScriptedModels())
+    content = json.loads(file.read_text())
+    content["configurations"][content["chosen"]]["threshold"] = sorted(scores)[_QUESTIONS // 2]
+    file.write_text(json.dumps(content))
+    old = _run(tmp_path / "old", [{"certified": str(file), "elsewhere": True}])
+    abstained = [row.question for row in old.rows if row.reason.startswith("abstains")]
+    assert 0 < len(abstained) < _QUESTIONS
+    for change, grader in ((Change(), _Parity()), (Change(vote="best"), BoxedIntegerGrader())):
+        name = f"new-{change.vote}"
+        new = rescore(old, tmp_path / name, change, grader).run
+        assert [row.question for row in new.rows if row.answer is None] == abstained
+        assert [row.reason for row in new.rows] == [row.reason for row in old.rows]
 
 
 def test_a_narrow_search_depends_on_its_scores(tmp_path):

@@ -52,6 +52,12 @@ def test_a_recipe_hands_each_prm_its_calibration(tmp_path):
     assert [cell.calibration for cell in grid(recipe(tmp_path))] == [IDENTITY]
 
 
+def test_a_path_is_not_the_name_of_a_shipped_file(tmp_path):
+    file = write(tmp_path / "mine", {"exact": ROW})
+    write(tmp_path / "mine.json", {"exact": {**ROW, "slope": 9}})
+    assert dict(load_calibrations(file))["exact"][1] == 0.25
+
+
 LIKELIHOOD = {"likelihood": 0.75, "unscored_intercept": -0.5, "unscored_likelihood": 1.25}
 
 

@@ -96,6 +96,18 @@ def test_what_is_not_there_is_found_without_its_code(tmp_path, module, name, sai
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("folders", [("deeper",), ("deeper", "still")])
+def test_a_folder_without_init_is_a_part_of_its_package(tmp_path, module, folders):
+    folder = tmp_path.joinpath("mine", *folders)
+    folder.mkdir(parents=True)
+    (folder / "own.py").write_text("def searches(): ...\n")
+    name = ".".join(["mine", *folders, "own"])
+    assert locate_function(f"{name}:searches") == str(folder / "own.py")
+    with pytest.raises(BadInputError, match="no such module"):
+        locate_function(f"{name}s:searches")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_functions_that_no_file_defines_are_located():
     assert locate_function("sys:exit")
     assert locate_function("os:system")  # taken from another module by a star

@@ -111,6 +111,15 @@ def test_an_error_of_the_work_is_not_one_of_the_file_that_is_written(tmp_path, e
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_device_is_no_output(tmp_path):
+    """A file that replaced /dev/null would get the output of all programs."""
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("pipe", "no plain file"), ("", "a folder")):
+        with pytest.raises(BadInputError, match=f"--output '.*' is {kind}: name a file"):
+            durable.check_output("--output", tmp_path / name)
+    durable.check_output("--output", tmp_path / "new")
+
+
 def _write_text(path):
     with durable.whole_text(path) as file:
         file.write("new")
