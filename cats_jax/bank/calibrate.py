@@ -161,7 +161,7 @@ def _fit_likelihood(
 def fit_logistic(
     inputs: np.ndarray, target: np.ndarray, weight: np.ndarray, centre: Sequence[float]
 ) -> np.ndarray:
-    """Coefficients of a weighted logistic regression; a column of ones is the intercept.
+    """Coefficients, f[D], of a weighted logistic regression; a column of ones is the intercept.
 
     Minimises the mean negative log-likelihood plus a ridge of `_RIDGE`.
 

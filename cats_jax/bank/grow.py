@@ -134,10 +134,7 @@ class _GrowingTree(ScoredTree):
         """Number of draws of each setting at a node of the frontier."""
         *arrivals, mixed = self._arrivals[node].tolist()
         entries = self._allocation.draws
-        wanted = [
-            max(round(paths), 1) if paths > 0 else 0
-            for paths, _ in zip(arrivals, entries, strict=True)
-        ]
+        wanted = [max(round(paths), 1) if paths > 0 else 0 for paths in arrivals]
         if node in self._revisited or mixed >= self._allocation.revisit_arrivals:
             most = max(entry.root_draws for entry in entries)
             wanted = [

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from ..errors import BadInputError
 from ..storage import durable, table_folder
-from ..storage.reading import read_json
-from ..storage.rules import NUMBER, Rule, check_entries, list_of
-from .trees import Nodes, QuestionTree, ScoreColumn, columns
+from ..storage.reading import read_json, reading
+from ..storage.rules import MAPPING, NUMBER, TEXT, Rule, check_entries, list_of, optional
+from .trees import Nodes, QuestionTree, ScoreColumn
 
 WHILE_GROWING = "while growing"
 """Value of `scored` in the manifest: all PRMs scored a tree while it grew."""
@@ -88,7 +88,7 @@ def write_block(folder: pathlib.Path, number: int, trees: Sequence[QuestionTree]
         questions["prompt_tokens"] = pa.array(counts, pa.list_(pa.int32()))
     merged: dict[str, list[Any]] = {}
     for tree in trees:
-        for name, values in columns(tree.nodes).items():
+        for name, values in vars(tree.nodes).items():
             merged.setdefault(name, []).extend(values)
     nodes = {
         name: pa.array(values, _NODE_TYPES[name])
@@ -138,8 +138,11 @@ def missing_columns(folder: pathlib.Path, prm: int, count: int) -> list[int]:
 
 
 def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, Sequence[float]]) -> None:
-    """Write `sparsity.json` with the PRMs' sparsities."""
-    durable.replace_json(folder / _SPARSITY, sparsity)
+    """Write `sparsity.json` with the PRMs' sparsities; RunStoppedError if it can't be written."""
+    try:
+        durable.replace_json(folder / _SPARSITY, sparsity)
+    except OSError as error:
+        raise durable.stopped(folder, error) from error
 
 
 def read_sparsity(folder: str | pathlib.Path) -> dict[str, list[float]]:
@@ -188,9 +191,12 @@ def read_manifest(folder: str | pathlib.Path) -> dict[str, Any]:
     """The manifest of a bank.
 
     Raises:
-        BadInputError: the folder holds no bank, or a bank of another format.
+        BadInputError: the folder holds no bank, or one of another format or damaged.
     """
-    return table_folder.read_manifest(folder, KIND)
+    manifest = table_folder.read_manifest(folder, KIND)
+    with reading(f"step bank {str(folder)!r}", "collect it anew, or copy it anew"):
+        check_entries(manifest, {"world": optional(TEXT), "models": MAPPING})
+    return manifest
 
 
 def read_tables(

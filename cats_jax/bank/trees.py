@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,8 +67,7 @@ class Nodes:
         log_prob: log-probability of the step under the policy at temperature 1, nats.
         done: whether the step ends an answer.
         invalid: whether the step is blank or cut; such a node has no children.
-        answer: class of equal answers of the question: 0 for the right answer, -1 without an
-            answer.
+        answer: class of equal answers of the question: 0 right, 1, 2, ... wrong, -1 no answer.
         draws: [S] number of the parent's draws of each setting that gave this node.
         score: [P] score of the step by each PRM, in [0, 1]; 0 if the step is invalid, and
             `UNREADABLE` if the path has more tokens than the PRM can read. P is 0 where the policy
@@ -94,33 +92,12 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.parent)
 
-    def add(
-        self,
-        *,
-        settings: int,
-        prms: int,
-        parent: int,
-        text: str,
-        text_class: int,
-        num_tokens: int,
-        log_prob: float,
-        done: bool,
-        invalid: bool,
-        answer: int,
-    ) -> int:
-        """Append a node without draws and scores; returns its row."""
-        self.parent.append(parent)
-        self.text.append(text)
-        self.text_class.append(text_class)
-        self.num_tokens.append(num_tokens)
-        self.log_prob.append(log_prob)
-        self.done.append(done)
-        self.invalid.append(invalid)
-        self.answer.append(answer)
-        self.draws.append([0] * settings)
-        self.score.append([0.0] * prms)
-        self.prm_tokens.append([0] * prms)
-        self.value.append(0.0)
+    def add(self, *, settings: int, prms: int, **values: Any) -> int:
+        """Append a node with `values` of its columns, and zeros in the others; returns its row."""
+        unset = {"draws": [0] * settings, "score": [0.0] * prms, "prm_tokens": [0] * prms}
+        row = {**values, **unset, "value": 0.0}
+        for name, column in vars(self).items():
+            column.append(row[name])
         return len(self) - 1
 
 
@@ -188,8 +165,3 @@ def apart(first: Sampling, second: Sampling) -> float:
         + abs(first.top_p - second.top_p)
         + abs(cuts[0] - cuts[1])
     )
-
-
-def columns(nodes: Nodes) -> dict[str, list[Any]]:
-    """The columns of the nodes by name, each with one value per node."""
-    return {entry.name: getattr(nodes, entry.name) for entry in dataclasses.fields(nodes)}

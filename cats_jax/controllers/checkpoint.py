@@ -2,7 +2,7 @@
 
 A checkpoint is a folder: `params/` (orbax) and `checkpoint.json` (format version, names of the
 features, action table, configurations). An actor identifies features and actions by position, so
-`load` refuses other features or another action table.
+`load` takes only the first ones of the current features, in order, and its own action table.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def save(
     info: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Write actor and critic (not the optimisers) with their JSON; under 1 MB.
+    """Write actor and critic (not the optimisers) with their JSON.
 
     Args:
         path: folder to create.
@@ -93,14 +93,13 @@ def save(
     if (path / JSON_NAME).exists() and not overwrite:
         raise BadInputError(f"{path} holds a checkpoint already: choose another path or overwrite")
     params = {"actor": state.actor, "critic": state.critic}
-    actions = train_config.cats.actions
     _check_shapes(path, params, train_config)
     if not is_finite(params):
         raise BadInputError(f"{path}: {DIVERGED}")
     path.mkdir(parents=True, exist_ok=True)
     # The JSON is written last, so that a killed save leaves no checkpoint.
     (path / JSON_NAME).unlink(missing_ok=True)
-    table = np.asarray(actions.rows, np.float32)
+    table = np.asarray(train_config.cats.actions.rows, np.float32)
     durable.refuse_link(path / _PARAMS_NAME)
     arrays = {**params, "actions": table}
     _to_its_end(ocp.save, str(path / _PARAMS_NAME), arrays, overwrite=True)
@@ -131,7 +130,7 @@ def is_finite(params: Any) -> bool:
 def load(path: str | pathlib.Path) -> Checkpoint:
     """Read a checkpoint that fits this version's features and its own action table.
 
-    Formats 2 and 3 are converted in memory.
+    Formats 2 and 3 are converted in memory. Features that were added later get weights of 0.
 
     Raises:
         BadInputError: the checkpoint is missing, damaged, of another format version, trained with
@@ -315,7 +314,7 @@ def read_info(path: str | pathlib.Path) -> dict[str, Any]:
     """Read only the info of a checkpoint.
 
     Raises:
-        BadInputError: there is no checkpoint.
+        BadInputError: there is no checkpoint, or its JSON file is damaged.
     """
     with reading(str(pathlib.Path(path) / JSON_NAME), _WAY_OUT):
         return dict(_read_json(pathlib.Path(path)).get("info", {}))

@@ -39,7 +39,7 @@ class Stopper(NamedTuple):
     """A stopper as read from a folder.
 
     Attributes:
-        actor: parameters of `learners.stopping_networks(config)[0]`.
+        actor: parameters of the network of `strategy`, f32.
         uses_scores: whether scores are features.
         path_score: name of the aggregation of step scores.
         hidden: widths of the actor's hidden layers.

@@ -462,7 +462,7 @@ def revisions_of(
     *,
     replayed: bool = False,
 ) -> dict[str, int] | None:
-    """Versions of changed rules, for a run's manifest: no run may continue with another rule.
+    """Versions of changed rules by method, or None; no run may continue with another version.
 
     Args:
         specs: strategies of the run.

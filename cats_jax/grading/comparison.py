@@ -11,7 +11,7 @@ none of them. Other rules that are stricter than math-verify's:
 - equality is symmetric, and `x` and `X` differ;
 - brackets count: a point or an interval is not a list, and (1,2) is not [1,2];
 - numbers in a base are equal if both digits and base are equal (math-verify drops the base);
-- `canonical` drops units, which it tells from variables (math-verify reads 6m as 6).
+- `canonical` drops units, but keeps variables (math-verify reads 6m as 6).
 """
 
 from __future__ import annotations

@@ -251,11 +251,13 @@ def unity(turns: Fraction) -> Number:
         sine = 1 if turns == Fraction(1, 4) else -1
         return Node(lambda: iv.mpc(0, sine), 0, 0, frozenset({(("unity", 4), 2)}), real=False)
 
+    roots = frozenset({(("unity", order), int(sympy.totient(order)))})
+
     def enclose() -> Any:
         angle = 2 * iv.pi * turns.numerator / order
         return iv.mpc(iv.cos(angle), iv.sin(angle))
 
-    return Node(enclose, 0, 0, frozenset({(("unity", order), _totient(order))}), real=False)
+    return Node(enclose, 0, 0, roots, real=False)
 
 
 def cosine(turns: Fraction) -> Number:
@@ -275,7 +277,7 @@ def cosine(turns: Fraction) -> Number:
         lambda: iv.cos(2 * iv.pi * turns.numerator / order),
         1,  # the sum of two roots of unity, halved
         1,
-        frozenset({(("unity", order), _totient(order))}),
+        frozenset({(("unity", order), int(sympy.totient(order)))}),
     )
 
 
@@ -411,7 +413,3 @@ def _nonzero(interval: Any) -> Any:
     if not abs(interval).a > 0:
         raise UndecidedError("an interval holds zero")
     return interval
-
-
-def _totient(number: int) -> int:
-    return sum(math.gcd(number, other) == 1 for other in range(1, number + 1))

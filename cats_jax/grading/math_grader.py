@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import BadInputError
 from .canonical import canonical
 from .extraction import final_answer, given_answer
 from .plain_numbers import BasedNumber, PlainNumber, plain_number
@@ -28,6 +29,11 @@ spellings or their numbers are equal.
 
 _MEMORY = 1 << 14
 """Size of each cache of spellings, values and comparisons."""
+
+_MOST_SECONDS = 3600  # the wall limit is 60 times as long, and `poll` waits at most 24 days
+
+_LEAST_MEMORY = 256
+"""With less, in MiB, sympy and math-verify fail in ways that look like unequal answers."""
 
 _APART = 1e-9
 """Relative difference of values above which two expressions are certainly not equal."""
@@ -70,10 +76,18 @@ class MathGrader:
         """Store the limits; worker processes are started when they are first needed.
 
         Args:
-            workers: largest number of worker processes at a time.
-            seconds: limit of CPU time for one comparison, in seconds.
-            memory_mb: limit of the address space of a worker process, in MiB.
+            workers: largest number of worker processes at a time, at least 1.
+            seconds: limit of CPU time for one comparison, in seconds, at most 3600.
+            memory_mb: limit of the address space of a worker process, in MiB, at least 256.
+
+        Raises:
+            BadInputError: an argument is out of range.
         """
+        if workers < 1 or not 0 < seconds <= _MOST_SECONDS or memory_mb < _LEAST_MEMORY:
+            raise BadInputError(
+                f"workers={workers}, seconds={seconds:g}, memory_mb={memory_mb}: give at least 1 "
+                f"worker, above 0 to {_MOST_SECONDS} seconds, and at least {_LEAST_MEMORY} MiB"
+            )
         self._settings = {"workers": workers, "seconds": seconds, "memory_mb": memory_mb}
         self.workers = workers
         self._pool = WorkerPool(workers, seconds, memory_mb)

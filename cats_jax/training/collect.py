@@ -44,7 +44,7 @@ import learners
 import search
 from learners.policy import legal_log_probs
 
-from ..controllers.checkpoint import questions_of, read_info
+from ..controllers.checkpoint import load, questions_of, read_info
 from ..controllers.strategies import build_strategy, controller_of
 from ..datasets.digests import text_digest
 from ..errors import BadInputError
@@ -333,8 +333,6 @@ def _behaviour(spec: StrategySpec) -> tuple[search.cats.ActionTable, LogProbs | 
         )
     if path is None or not samples:
         return config.actions, _uniform if spec.name == "cats_random" else None
-    from ..controllers.checkpoint import load
-
     checkpoint = load(path)
     actor = learners.make_actor(len(config.actions), checkpoint.train_config.actor_hidden)
 

@@ -31,7 +31,7 @@ class PolicyResults:
     Attributes:
         accuracy: f64[R, C, M]; share of right answers.
         candidates: f64[R, C, M]; mean candidates per question.
-        cost: f64[R, C, M]; mean cost per question, in units of the price.
+        cost: f64[R, C, M]; mean cost per question, in 100 candidates or 1000 tokens.
         value: f64[R, C]; accuracy minus price times cost, averaged over N.
         entropy: f64[R]; entropy of the frequencies of actions over all decisions, nats.
         top_action: f64[R]; share of the most frequent action.

@@ -23,15 +23,12 @@ _LINES = ("-", "--", "-.", ":")
 """Line styles of the seeds."""
 
 
-def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str) -> pathlib.Path:
+def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str) -> None:
     """Write a plot with one line per seed.
 
     Args:
         curves: curves of several seeds, leaves `[seeds, iterations]`.
         path: path of the file; its suffix, .png, .svg or .pdf, is the format.
-
-    Returns:
-        `path`.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -48,4 +45,4 @@ def plot_learning_curves(curves: learners.Curves, path: pathlib.Path, title: str
             axes.set_ylabel(label)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         frame(figure, panels, title, "means over parts of the training", "iteration", "")
-        return save_figure(figure, path)
+        save_figure(figure, path)

@@ -117,6 +117,9 @@ def _load(path: pathlib.Path, like: learners.LearnerState) -> tuple[learners.Lea
         with np.load(path) as arrays:
             leaves = [jnp.asarray(arrays[name]) for name, _ in _named(like)]
             iteration = int(arrays[_ITERATION])
+        for leaf, (name, wanted) in zip(leaves, _named(like), strict=True):
+            if (leaf.shape, leaf.dtype) != (wanted.shape, wanted.dtype):
+                raise ValueError(f"{name} has another shape or type")
     return jax.tree.unflatten(jax.tree.structure(like), leaves), iteration
 
 

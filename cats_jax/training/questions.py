@@ -67,7 +67,10 @@ def simulator_questions(prms: Sequence[str] | None = None) -> TrainingQuestions:
     except (FileNotFoundError, ValueError) as error:
         raise BadInputError(str(error)) from error
     chosen = labels if prms is None else tuple(prms)
-    rows = np.array([_index(label, labels, "the simulator") for label in chosen])
+    for label in chosen:
+        if label not in labels:
+            raise BadInputError(f"the simulator has no PRM {label!r}: {known_names(label, labels)}")
+    rows = np.array([labels.index(label) for label in chosen])
     world = world.replace(
         sparsity_total=world.sparsity_total[rows],
         sparsity_last_layer=world.sparsity_last_layer[rows],
@@ -190,9 +193,3 @@ def _part(bank: LoadedBank, kept: np.ndarray) -> LoadedBank:
         ids=tuple(bank.ids[row] for row in rows.tolist()),
         texts=tuple(bank.texts[row] for row in rows.tolist()),
     )
-
-
-def _index(label: str, labels: Sequence[str], where: str) -> int:
-    if label not in labels:
-        raise BadInputError(f"{where} has no PRM {label!r}: {known_names(label, labels)}")
-    return labels.index(label)

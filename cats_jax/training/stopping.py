@@ -141,7 +141,8 @@ def record(
     """Whole paths of random questions in a random order, with their answers and scores.
 
     Args:
-        questions: questions; only environment and depth are used.
+        questions: questions, of which only environment and depth are used.
+        tables: tables of the environment, from which the questions are drawn.
         key: PRNG key; consumed.
         number: Q, number of draws of a question.
         most: M, paths of each.

@@ -84,6 +84,8 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
             output folder is in use.
     """
     check_seed(options.seed)
+    if options.prms == ():
+        raise BadInputError("--prms names no PRM: name one, or leave the option out")
     if options.config in stopping.CONFIGS:
         return stopping.run_stopping(options, report=report)
     output, seed = options.output, options.seed
@@ -269,7 +271,7 @@ def _configured(
 
 
 def seed_keys(seed: int, num_seeds: int) -> jax.Array:
-    """Keys of the comparison and of each controller, which do not depend on `num_seeds`."""
+    """Keys [num_seeds + 1]: of the comparison, and of each controller, whatever `num_seeds` is."""
     numbers = jnp.arange(num_seeds + 1, dtype=jnp.uint32)
     return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(numbers)
 

@@ -48,9 +48,7 @@ def load_rows(
             "--trajectories with a price per 1000 tokens: the tokens of a decision are not "
             "recorded, so that a decision can be imitated and not valued; choose --config clone"
         )
-    decisions = load_decisions(folder)
-    if prms is not None:
-        decisions = _with_prms(folder, decisions, prms)
+    decisions = _decisions(folder, prms)
     if decisions.actions != config.cats.actions:
         raise BadInputError(
             f"trajectories {str(folder)!r} were collected with another action table than the "
@@ -81,13 +79,11 @@ def at_recorded_prices(
 ) -> learners.TrainConfig:
     """The configuration with the prices of the trajectories, in place of those it would draw.
 
-    The reward "paper" has no price. The default price is at most the largest recorded one.
+    The reward "paper" has no price. The default price is at most the largest one, unless that is 0.
     """
     if config.reward == "paper":
         return config
-    decisions = load_decisions(folder)
-    if prms is not None:
-        decisions = _with_prms(folder, decisions, prms)
+    decisions = _decisions(folder, prms)
     # They are stored in float32.
     prices = tuple(float(f"{price:.6g}") for price in np.unique(decisions.columns["price"]))
     default = min(config.default_price, prices[-1]) if prices[-1] else config.default_price
@@ -157,10 +153,11 @@ def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[s
     }
 
 
-def _with_prms(
-    folder: pathlib.Path, decisions: StoredDecisions, prms: Sequence[str]
-) -> StoredDecisions:
-    """The decisions of all searches with one of the PRMs."""
+def _decisions(folder: pathlib.Path, prms: Sequence[str] | None) -> StoredDecisions:
+    """The decisions of all searches, or of those with one of some PRMs."""
+    decisions = load_decisions(folder)
+    if prms is None:
+        return decisions
     recorded = decisions.columns["prm"]
     for label in prms:
         if label not in recorded:

@@ -432,6 +432,8 @@ def _edited(folder, tmp_path, **changes):
     [
         ({"format": 99}, "has format 99, this version reads 3: collect it anew"),
         ({"kind": "sonnet"}, "is a sonnet, not a step bank"),
+        ({"world": 5}, "is damaged .'world' must be a text or null.: collect it anew"),
+        ({"models": None}, "is damaged .'models' must be a mapping.: collect it anew"),
     ],
 )
 def test_another_format_is_refused(tmp_path, folder, changes, message):
@@ -544,6 +546,8 @@ def test_a_full_disk_stops_the_collection(tmp_path, monkeypatch):
         collected(tmp_path)
     with pytest.raises(RunStoppedError, match="the same command resumes"):
         store.write_block(tmp_path, 0, grown(count=1))
+    with pytest.raises(RunStoppedError, match="the same command resumes"):
+        store.write_sparsity(tmp_path, {"good": [0.0, 0.0]})
 
 
 def test_overlapping_questions_are_refused():

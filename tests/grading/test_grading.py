@@ -3,10 +3,12 @@
 import concurrent.futures
 import importlib
 import json
+import math
 import multiprocessing
 import os
 import pathlib
 import pickle
+import re
 import signal
 import sys
 import time
@@ -271,6 +273,22 @@ def test_a_limit_is_an_error_of_its_pair_only(answer, limit):
         assert "\n" not in verdict.error
         assert not grader.equivalent(answer, "x")
         assert grader.compare("2x/2", "x").correct
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("workers", 0),
+        ("seconds", 1e6),
+        ("seconds", math.inf),
+        ("seconds", math.nan),
+        ("memory_mb", 30),
+    ],
+)
+def test_limits_out_of_range_are_refused(name, value):
+    message = rf"{re.escape(f'{name}={value:g}')}.*: give at least 1 worker, above 0 to 3600"
+    with pytest.raises(BadInputError, match=message):
+        MathGrader(**{name: value})
 
 
 def test_text_is_never_python(tmp_path):

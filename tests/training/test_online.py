@@ -424,6 +424,18 @@ def test_a_damaged_line_of_curves_is_named_before_anything_is_searched(tmp_path,
         TrainingProgress(tmp_path, start=None)
 
 
+def test_a_state_of_other_networks_is_refused(tmp_path):
+    """As after a version with other features, which the configuration does not name."""
+    states = [
+        learners.make_update_fns(config).init(jax.random.key(0))[0]
+        for config in (QUICK, dataclasses.replace(QUICK, actor_hidden=(9,)))
+    ]
+    TrainingProgress(tmp_path, states[0]).add(states[0], dict.fromkeys(_CURVES, 0.0))
+    assert TrainingProgress(tmp_path, states[0]).iteration == 1
+    with pytest.raises(BadInputError, match=r"another shape or type\): restore it, or train"):
+        TrainingProgress(tmp_path, states[1])
+
+
 def _searches(models, config, count=5):
     texts = [f"question {i}" for i in range(count)]
     found = online_searches.QuestionSet(

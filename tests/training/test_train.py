@@ -136,6 +136,12 @@ def test_refuses_an_unknown_prm():
         simulator_questions(("exakt",))
 
 
+@pytest.mark.parametrize("config", ["cats", "stopping"])
+def test_refuses_an_empty_list_of_prms(tmp_path, config):
+    with pytest.raises(BadInputError, match="--prms names no PRM: name one"):
+        run(TrainingOptions(output=tmp_path / "x", config=config, prms=()))
+
+
 def test_refuses_what_belongs_to_banks(tmp_path):
     with pytest.raises(BadInputError, match="--validation belongs to --bank"):
         run(TrainingOptions(tmp_path / "out", validation=tmp_path))
