@@ -1,4 +1,4 @@
-"""Check, before a serving engine starts, that a folder holds all weights of its model.
+"""Before a serving engine starts: whether a folder holds all weights of its model, and how many.
 
 vLLM (0.32) merges tensors as it reads them and does not notice a missing part: it continues with
 uninitialised memory. transformers reports missing tensors.
@@ -6,6 +6,7 @@ uninitialised memory. transformers reports missing tensors.
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,21 @@ def parameter_shapes(config: Any) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def num_parameters(folder: str | pathlib.Path, config: Any, *, headless: bool) -> int:
+    """Number of the parameters that a model computes with; errors: `stored_tensors`.
+
+    Args:
+        folder, config: model folder, and the model's transformers configuration.
+        headless: whether the language-model head is tied or replaced; a stored one does not count.
+    """
+    if getattr(config, "quantization_config", None):  # stored values are packed
+        shapes = parameter_shapes(config)
+    else:
+        shapes = {name: tensor.shape for name, tensor in stored_tensors(folder).items()}
+    unused = ("rotary_emb.inv_freq", *(["lm_head.weight"] if headless else []))
+    return sum(math.prod(shape) for name, shape in shapes.items() if not name.endswith(unused))
 
 
 def check_complete(folder: pathlib.Path, config: Any, head: Sequence[str] = ()) -> None:

@@ -64,16 +64,6 @@ def num_values(folder: str | pathlib.Path) -> int:
     return sum(math.prod(tensor.shape) for tensor in stored_tensors(folder).values())
 
 
-def num_parameters(folder: str | pathlib.Path, *, headless: bool) -> int:
-    """Number of the parameters that a model computes with; errors: `stored_tensors`.
-
-    `headless`: the language-model head is tied or replaced, so that a stored one does not count.
-    """
-    unused = ("rotary_emb.inv_freq", *(["lm_head.weight"] if headless else []))
-    stored = stored_tensors(folder).items()
-    return sum(math.prod(tensor.shape) for name, tensor in stored if not name.endswith(unused))
-
-
 def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """The safetensors files of a model folder, as transformers and vLLM would choose them.
 

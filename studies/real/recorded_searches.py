@@ -1,6 +1,7 @@
 """Methods that sample whole paths, on recorded paths of a real model, in every order of the paths.
 
     python -m studies.real.recorded_searches PATHS.jsonl.gz --questions FILE.jsonl --policy FOLDER
+        [--stoppers FOLDER ...] [--against "best_of_n 2"]
 
 A row of PATHS is a path: `question`, `steps`, and `scores` with a list of step scores for each PRM.
 A path without scores was cut before its end: here its steps have score 0, and its last step is cut.
@@ -8,7 +9,8 @@ A search takes the paths of its question in one order, and each question is sear
 order. So methods that stop early or drop paths are compared on the paths of those that take all of
 them. The accuracy and the tokens of a question are means over the orders, and the intervals are by
 question. The policy's folder gives the tokenizer, which counts the tokens. A question with fewer
-paths than most is left out: a path that was sampled twice is recorded once.
+paths than most is left out: a path that was sampled twice is recorded once. A stopper of
+`train_stopper` searches at each price of its training.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any, NamedTuple
 
 import cats_jax
 import search
+from cats_jax.controllers.stopper import load_stopper
 from cats_jax.datasets.loading import read_questions
 from cats_jax.grading import MathGrader
 from cats_jax.models.huggingface.tokenizer import load_tokenizer
@@ -158,8 +161,12 @@ def searched(
     world: RecordedPaths,
     golds: Mapping[str, str],
     grader: MathGrader,
+    **options: Any,
 ) -> tuple[list[float], list[float]]:
-    """Share of right answers and mean tokens of each question, over all orders of its paths."""
+    """Share of right answers and mean tokens of each question, over all orders of its paths.
+
+    `options` are those of a stopper: `params` and `price`.
+    """
     world.forget()
     texts, number = [*world.beginnings], max(map(len, world.beginnings.values()))
     orders = ["".join(map(str, order)) for order in itertools.permutations(range(number))]
@@ -170,6 +177,7 @@ def searched(
         num_candidates=num_candidates,
         max_depth=MAX_DEPTH,
         grader=grader,
+        **options,
     )
     questions = [Question(f"{i}#{order}", text) for i, text in enumerate(texts) for order in orders]
     right, tokens = defaultdict[str, float](float), defaultdict[str, float](float)
@@ -182,6 +190,23 @@ def searched(
     return [right[text] for text in texts], [tokens[text] for text in texts]
 
 
+def stopper_rows(
+    folder: str, world: RecordedPaths
+) -> Iterable[tuple[str, int, search.Strategy, dict[str, Any]]]:
+    """A stopper at each price of its training, and the options of its searches."""
+    stopper = load_stopper(folder)
+    number = max(map(len, world.beginnings.values()))
+    for price in stopper.prices:
+        options = {"params": stopper.actor, "price": price}
+        scores = "scores" if stopper.uses_scores else "answers"
+        yield f"`learned_stopping`, {scores}, price {price:g}", number, stopper.strategy(), options
+
+
+def unquoted(name: str, number: int) -> str:
+    """A row's method and N, as `--against` names them."""
+    return f"{name} {number}".replace("`", "")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Whole-path methods on recorded paths.")
@@ -189,6 +214,8 @@ def main() -> None:
     parser.add_argument("--questions", required=True, help="data set with the gold answers")
     parser.add_argument("--policy", type=pathlib.Path, required=True)
     parser.add_argument("--prm", default="head-own", help="name of the scores")
+    parser.add_argument("--stoppers", nargs="*", default=[], help="folders of train_stopper")
+    parser.add_argument("--against", default="majority 4", help="method and N of the first row")
     options = parser.parse_args()
     with gzip.open(options.paths, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
@@ -198,15 +225,23 @@ def main() -> None:
     )
     known = read_questions(options.questions)
     golds = {item.text: known.answers[item.id] for item in known.questions}
+    stoppers = [row for folder in options.stoppers for row in stopper_rows(folder, world)]
+    methods = [*((*each, {}) for each in METHODS), *stoppers]
+    first = [i for i, (name, n, *_) in enumerate(methods) if unquoted(name, n) == options.against]
+    if not first:
+        parser.error(f"--against: one of {[unquoted(name, n) for name, n, *_ in methods]}")
+    methods.insert(0, methods.pop(first[0]))
     print(f"{len(world.beginnings)} questions, each searched with every order of its paths")
-    print("| method | N | right | 95 % interval | tokens | difference from `majority` | p |")
+    print(
+        f"| method | N | right | 95 % interval | tokens | difference from {options.against} | p |"
+    )
     print("|---|---|---|---|---|---|---|")
     with MathGrader() as grader:
-        votes: list[float] = []
-        for name, number, strategy in METHODS:
-            right, tokens = searched(strategy, number, world, golds, grader)
-            votes = votes or right
-            found, against = accuracy(right), paired(right, votes)
+        base: list[float] = []
+        for name, number, strategy, given in methods:
+            right, tokens = searched(strategy, number, world, golds, grader, **given)
+            base = base or right
+            found, against = accuracy(right), paired(right, base)
             print(
                 f"| {name} | {number} | {found.value:.3f} | {found.low:.3f} to {found.high:.3f} "
                 f"| {sum(tokens) / len(tokens):.0f} | {against.difference.value:+.3f} "

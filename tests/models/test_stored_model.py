@@ -51,6 +51,22 @@ def test_released_layouts_are_whole(folders, name):
         score_with(folders[name], name)
 
 
+def test_packed_weights_count_as_the_parameters_that_they_hold(tmp_path):
+    def pack(tensors):
+        name = next(name for name in tensors if name.endswith("mlp.up_proj.weight"))
+        rows, columns = tensors.pop(name).shape
+        packed = torch.zeros(rows, columns // 8, dtype=torch.int32)
+        tensors[name.replace("weight", "qweight")] = packed
+
+    path = world.policy_path("weak")
+    folder = edited(path, tmp_path / "packed", pack)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    served = EngineGenerator(folder, lambda context: None)
+    assert served.num_parameters == HuggingFaceGenerator(path).num_parameters
+
+
 @pytest.mark.parametrize("name", prm_families.NAMES)
 def test_a_prm_has_as_many_parameters_on_an_engine_as_on_transformers(folders, name):
     form = PRM_FORMATS[prm_families.FORMATS[name]]

@@ -25,8 +25,7 @@ from ...protocols import (
 )
 from ..huggingface.policy import StepOptions, StepPolicy
 from ..prompts.step_text import StepEnd, check_parameters
-from ..stored_model import check_complete
-from ..weights import num_parameters
+from ..stored_model import check_complete, num_parameters
 from .shared_time import SharedTime
 from .step_samples import Drawn, draw
 from .token_engine import Sampler, SampleRequest
@@ -65,7 +64,7 @@ class EngineGenerator(StepPolicy):
         check_complete(pathlib.Path(path), self._model.config)
         self._ends = frozenset(self._text.ends)
         headless = bool(self._model.config.tie_word_embeddings)
-        self.num_parameters = num_parameters(path, headless=headless)
+        self.num_parameters = num_parameters(path, self._model.config, headless=headless)
         self._engine = start(self._model.context)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time

@@ -19,8 +19,7 @@ from ..prm.answer_steps import AnswerStepScorer, score_whole_answers
 from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import check_score
 from ..prm.sparsity import checkpoint_sparsity
-from ..stored_model import check_complete
-from ..weights import num_parameters
+from ..stored_model import check_complete, num_parameters
 from .shared_time import SharedTime
 from .token_engine import Classifier
 
@@ -72,7 +71,7 @@ class EngineScorer(AnswerStepScorer):
         self._apart = prm_format.layout == "judge"
         tied = bool(self._model.config.tie_word_embeddings)
         headless = "lm_head" not in head and (tied or bool(head))
-        self.num_parameters = num_parameters(path, headless=headless)
+        self.num_parameters = num_parameters(path, self._model.config, headless=headless)
         self.engine = start(self._model)
         self._time = SharedTime()
         self._tokenizing = threading.Lock()  # a tokenizer can't encode in two threads at a time
