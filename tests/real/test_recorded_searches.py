@@ -4,7 +4,7 @@ import pytest
 
 import search
 from cats_jax.grading import MathGrader
-from studies.real import recorded_searches
+from studies.real import recorded_searches, train_stopper
 
 # Two paths of each question, and a third of "c", which is left out. A text has a token a word.
 _ROWS = [
@@ -39,3 +39,19 @@ def test_a_question_has_the_mean_of_all_orders(strategy, right, tokens):
         for _ in range(2):  # the second time like the first
             found = recorded_searches.searched(strategy, 2, world, _GOLDS, grader)
             assert found == (right, tokens)
+
+
+def test_answers_of_recorded_paths_are_classes_of_equal_answers():
+    rows = [
+        {**row, "labels": [1 if rf"\boxed{{{_GOLDS.get(row['question'])}}}" in text else 0]}
+        for row in _ROWS
+        for text in row["steps"][-1:]
+    ]
+    rows.insert(1, {**rows[0], "steps": [r"\boxed{1.0}"]})
+    with MathGrader() as grader:
+        found = train_stopper.recorded_answers(rows, "prm", grader)
+    # The first two paths of each question; the endless step of "b" has no answer.
+    assert found.answers.valid.tolist() == [[True, True], [True, False], [True, True], [True, True]]
+    assert found.answers.answer.tolist() == [[0, 0], [0, -1], [0, 1], [0, 1]]
+    assert found.right.tolist() == [[True, True], [True, False], [False, False], [False, True]]
+    assert found.answers.score[0].tolist() == pytest.approx([0.8, 0.8])
