@@ -136,7 +136,7 @@ def _check_arguments(
     if any("\ud800" <= char <= "\udfff" for char in question):
         raise BadInputError("question is not UTF-8 text: check the terminal's encoding (locale)")
     if elsewhere and certified is None:
-        raise BadInputError("--elsewhere: goes on beyond a certificate: give it with --certified")
+        raise BadInputError("--elsewhere: searches beyond a certificate: give it with --certified")
 
 
 class _Plan(NamedTuple):

@@ -133,7 +133,7 @@ def guarantees(
             raise BadInputError(
                 f"strategy {spec.label!r}: its certificate {certified.file!r} says nothing here: "
                 f"{'; '.join(broken[:3])}: search as it was certified, certify a run of this, or "
-                "go on without a guarantee (`elsewhere: true` in a recipe, --elsewhere of solve)"
+                "search without a guarantee (`elsewhere: true` in a recipe, --elsewhere of solve)"
             )
         found[spec.label] = Guarantee(certified, tuple(broken), of_questions)
     return found

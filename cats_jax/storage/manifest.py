@@ -94,8 +94,8 @@ def begin_folder(
             shown = "; ".join(changes[:4])
             more = f"; and {len(changes) - 4} more" if len(changes) > 4 else ""
             raise BadInputError(
-                f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Go on with "
-                "the settings that it has, or choose another output folder"
+                f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Use the "
+                "settings that it has, or choose another output folder"
             )
     elif strangers := {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}:
         raise BadInputError(

@@ -393,7 +393,7 @@ def test_killed_at_any_moment_a_collection_ends_in_the_same_rows(tmp_path, alloc
 
 def test_a_folder_with_results_of_other_settings_is_refused(tmp_path):
     folder = collected(tmp_path)
-    with pytest.raises(BadInputError, match=r"other settings: config\.seed: 0 -> 1\. Go on"):
+    with pytest.raises(BadInputError, match=r"other settings: config\.seed: 0 -> 1\. Use"):
         collected(tmp_path, seed=1)
     with pytest.raises(BadInputError, match=r"settings: models\.policy: the content changed; "):
         collected(tmp_path, models=Renamed())

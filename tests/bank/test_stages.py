@@ -304,7 +304,7 @@ def test_the_prms_of_a_bank_stay(undisturbed):
             collected(above, models=models, allocation=ALONE, prms=prms)
         assert models.loaded == []
     changed = dataclasses.replace(BAD, dtype="bfloat16")
-    with pytest.raises(BadInputError, match=r"settings: config\.prms\[1\]\.dtype: .* Go on"):
+    with pytest.raises(BadInputError, match=r"settings: config\.prms\[1\]\.dtype: .* Use"):
         collected(above, allocation=ALONE, prms=(GOOD, changed, SHORT))
     with pytest.raises(BadInputError, match=r"settings: config\.seed: 0 -> 1"):
         collected(above, allocation=ALONE, prms=(GOOD, BAD, SHORT), seed=1)

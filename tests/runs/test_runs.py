@@ -292,9 +292,9 @@ def test_a_damaged_tree_is_named(tmp_path):
          r'config\.policy\.path: "weak" -> "strong"'),
         ({"models": {"policy": {"name": "other"}}}, r"models\.policy\.name"),
         ({"questions": {"source": "sums", "count": 4, "sha256": "f" * 64}},
-         r"settings: questions\.count: 3 -> 4\. Go on with the settings that it has, or"),
+         r"settings: questions\.count: 3 -> 4\. Use the settings that it has, or"),
         ({"questions": {"source": "sums", "count": 3, "sha256": "f" * 64}},
-         r"settings: questions: the content changed\. Go on"),
+         r"settings: questions: the content changed\. Use"),
     ],
 )  # fmt: skip
 def test_going_on_with_something_else_is_refused(tmp_path, change, message):
