@@ -315,9 +315,7 @@ def _compile(
     counts = jnp.zeros((QUESTIONS,), jnp.int32)
     nothing = jnp.zeros(states.frontier.valid.shape, jnp.int32)
     expansion = _expand(nothing, num_candidates, np.random.default_rng(config.seed))
-    # The driver promises no phase: its questions may be in different ones.
-    static = {"strategy": strategy, "base_phase": None}
-    planned = ticks.plan.jitted.eval_shape(params, keys, counts, states, **static)
+    planned = ticks.plan.jitted.eval_shape(params, keys, counts, states, strategy=strategy)
     trace_seconds = compile_seconds = 0.0
     jax.clear_caches()
     for program, arguments in (
@@ -325,7 +323,7 @@ def _compile(
         (ticks.commit.jitted, (params, states, planned, expansion)),
     ):
         start = time.process_time()
-        lowered = program.lower(*arguments, **static)
+        lowered = program.lower(*arguments, strategy=strategy)
         traced = time.process_time()
         lowered.compile()
         trace_seconds += traced - start

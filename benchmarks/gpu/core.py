@@ -159,13 +159,12 @@ def _record(
         expand = simulation.simulator(capacity)
         sample = jax.jit(jax.vmap(expand, in_axes=(simulation.ENVIRONMENT.axes, 0, 0)))
         for tick in range(STEPS * strategy.num_phases):
-            base_phase = _base_phase(strategy, tick)
             counts = np.full(questions, tick, np.int32)
-            planned = ticks.plan(params, data, counts, states, strategy, base_phase)
+            planned = ticks.plan(params, data, counts, states, strategy)
             tick_keys = jax.vmap(lambda key, tick=tick: search.tick_keys(key, tick)[1])(keys)
             expansion = jax.device_get(sample(task.params, tick_keys, planned.request))
             recorded.expansions.append(expansion)
-            states, _ = ticks.commit(params, states, planned, expansion, strategy, base_phase)
+            states, _ = ticks.commit(params, states, planned, expansion, strategy)
     return recorded
 
 
@@ -188,16 +187,13 @@ def _replay(
     for turn in range(1 + repeats):  # the first one compiles
         found.seen, states, seconds = [], first, 0.0
         for tick, expansion in enumerate(recorded.expansions):
-            base_phase = _base_phase(strategy, tick)
             counts = np.full(questions, tick, np.int32)
             jax.block_until_ready(states)
             start = time.perf_counter()
             with jax.default_device(device):
-                planned = ticks.plan(params, keys, counts, states, strategy, base_phase)
+                planned = ticks.plan(params, keys, counts, states, strategy)
                 request = jax.device_get(planned.request)
-                states, seen = ticks.commit(
-                    params, states, planned, expansion, strategy, base_phase
-                )
+                states, seen = ticks.commit(params, states, planned, expansion, strategy)
                 seen = jax.device_get(seen)
             seconds += time.perf_counter() - start
             found.seen += [request, seen]
@@ -211,7 +207,3 @@ def _replay(
     found.seen.append(jax.device_get(states))
     found.seconds = statistics.median(means)
     return found
-
-
-def _base_phase(strategy: search.Strategy, tick: int) -> bool | None:
-    return tick % strategy.num_phases == 0 if strategy.num_phases > 1 else None
