@@ -223,7 +223,7 @@ world: $(STAMP)
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m studies.world.models.build
 
 bench: $(STAMP)
-	@set -e; for script in $(filter-out %/check_gpu.py %/engine_throughput.py \
+	@set -e; for script in $(filter-out %/bank_replay.py %/check_gpu.py %/engine_throughput.py \
 	  %/recipe_throughput.py %/server_throughput.py %/page_opening.py \
 	  %/transformers_throughput.py, $(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 $(BIN)/python $$script; done

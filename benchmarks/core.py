@@ -384,6 +384,8 @@ class _PythonWorld:
                 "text": int(rng.integers(0, 4)),
                 "log_prob": -0.5,
                 "num_tokens": 9,
+                "certainty": 0.5,
+                "vector": [0.0],
                 "embedding": 0,
             }
             for _ in range(2 * num_candidates)
@@ -391,7 +393,13 @@ class _PythonWorld:
 
     def world(self) -> oracle.World:
         """As the oracle wants it."""
-        return oracle.World(child=self._child, action=self._act, offset=lambda tick: 0.5)
+        return oracle.World(
+            child=self._child,
+            action=self._act,
+            offset=lambda tick: 0.5,
+            uniforms=lambda tick, count: [0.5] * count,
+            uniform=lambda tick: 0.5,
+        )
 
     def _child(self, tick: int, row: int, parent: Any, to_end: bool) -> dict[str, Any]:
         del tick, parent, to_end
