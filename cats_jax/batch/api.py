@@ -56,15 +56,15 @@ def evaluate(
         ray: address of a Ray cluster to search on, or "local" for one on this machine.
         ray_workers: workers on the cluster; default: one for each GPU or core.
         resume: whether a folder with rows is continued; otherwise it is refused.
-        keep_going: whether a run whose first 20 searches all failed for one reason continues.
+        keep_going: whether a run continues in which every search failed, 20 for one reason.
         functions: whether the code of functions that the recipe names as module:function is run.
         models: source of the models; default: folders, ids on the hub and the embedded world.
 
     Raises:
         BadInputError: something in the recipe or the arguments can't work, or the folder belongs to
             another run; raised before models are loaded where that is possible.
-        RunStoppedError: the folder can't be written any more, or the first searches failed, all for
-            one reason; what was written stays.
+        RunStoppedError: the folder can't be written any more, or every search failed, 20 for one
+            reason; what was written stays.
     """
     changes = Changes(
         strategies=_listed("strategies", strategies),

@@ -28,7 +28,7 @@ def run_plan(
         plan: the plan.
         progress: an observer that is entered once the folder is open.
         wandb: also log to this Weights & Biases project.
-        keep_going: whether a run whose first 20 searches all failed for one reason continues.
+        keep_going: whether a run continues in which every search failed, 20 for one reason.
 
     Returns:
         The run as read from its folder, and the times.

@@ -61,7 +61,7 @@ def evaluate(
             models fit into memory, and stop; models, controllers and hub data may be missing.
         measure: with --dry-run, also load the models, search for about a minute, and print how
             long every cell would take; nothing is written.
-        keep_going: continue a run whose first 20 searches all failed for one reason.
+        keep_going: continue a run in which every search failed, 20 for one reason.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         searching: where questions are searched.

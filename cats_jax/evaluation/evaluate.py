@@ -311,8 +311,8 @@ def evaluate(
 
     Raises:
         BadInputError: the folder belongs to another run, or a model or question can't be used.
-        RunStoppedError: the folder can't be written any more, or the first searches failed, all for
-            one reason; what was written stays.
+        RunStoppedError: the folder can't be written any more, or every search failed, 20 for one
+            reason; what was written stays.
     """
     started = time.perf_counter()
     times = WallTimes()

@@ -41,9 +41,9 @@ class FailureWatch:
         self._kinds[kind] += 1
         if self._kinds[kind] == MOST_FAILURES:
             raise RunStoppedError(
-                f"stopped, because the first {MOST_FAILURES} searches failed alike: {row.reason}. "
-                f"The rows are kept in {str(self._folder)!r}; with another setting give another "
-                "--output. --keep-going searches the rest all the same"
+                f"stopped, because every search failed, {MOST_FAILURES} of them alike: "
+                f"{row.reason}. The rows are kept in {str(self._folder)!r}; with another setting "
+                "give another --output. --keep-going searches the rest all the same"
             )
 
 

@@ -582,8 +582,8 @@ def test_a_run_in_which_every_search_fails_stops_and_names_the_setting(
     assert cli.run(command) == 1
     said = capsys.readouterr()
     assert re.fullmatch(
-        r"cats-jax: stopped, because the first 20 searches failed alike: every candidate of step 0 "
-        r"is invalid: cut at max_step_tokens .*--keep-going searches the rest .*\n",
+        r"cats-jax: stopped, because every search failed, 20 of them alike: every candidate of "
+        r"step 0 is invalid: cut at max_step_tokens .*--keep-going searches the rest .*\n",
         said.err,
     )
     assert len(read_run(folder).rows) == 20
