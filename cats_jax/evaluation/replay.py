@@ -231,7 +231,20 @@ def _decisions(strategy: search.Strategy, counts: np.ndarray) -> list[DecisionRo
     if table is None:
         return []
     return [
-        DecisionRow(0, 0, 0, (), action, *row, granted=0, reward=0.0)
+        DecisionRow(
+            step=0,
+            phase=0,
+            node=0,
+            features=(),
+            action=action,
+            num_extra=row[0],
+            num_retain=row[1],
+            temperature=row[2],
+            top_p=row[3],
+            top_k=row[4],
+            granted=0,
+            reward=0.0,
+        )
         for action, row in enumerate(table.rows)
         for _ in range(int(counts[action]))
     ]

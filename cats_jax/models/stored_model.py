@@ -34,10 +34,11 @@ def num_parameters(folder: str | pathlib.Path, config: Any, *, headless: bool) -
         folder, config: model folder, and the model's transformers configuration.
         headless: whether the language-model head is tied or replaced; a stored one does not count.
     """
-    if getattr(config, "quantization_config", None):  # stored values are packed
+    stored = stored_tensors(folder)
+    if all(tensor.is_float for tensor in stored.values()):
+        shapes = {name: tensor.shape for name, tensor in stored.items()}
+    else:  # an integer of a quantised model may hold several values
         shapes = parameter_shapes(config)
-    else:
-        shapes = {name: tensor.shape for name, tensor in stored_tensors(folder).items()}
     unused = ("rotary_emb.inv_freq", *(["lm_head.weight"] if headless else []))
     return sum(math.prod(shape) for name, shape in shapes.items() if not name.endswith(unused))
 

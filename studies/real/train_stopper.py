@@ -27,6 +27,7 @@ import search
 from cats_jax.controllers.stopper import Stopper, save_stopper
 from cats_jax.datasets.digests import text_digest
 from cats_jax.grading import MathGrader
+from cats_jax.live.tree import AnswerClasses
 
 PATH_SCORE = "last"
 PRICES = (1.0, 3.0, 10.0)
@@ -48,15 +49,12 @@ def recorded_answers(
     answer, right = np.full(shape, -1, np.int32), np.zeros(shape, bool)
     score = np.zeros(shape, np.float32)
     for q, each in enumerate(paths.values()):
-        known: list[str] = []
+        classes = AnswerClasses(grader)
         for m, row in enumerate(each[:most]):
             found = grader.extract(row["steps"]) if "scores" in row else None
             if found is None:
                 continue
-            same = (i for i, other in enumerate(known) if grader.equivalent(found, other))
-            answer[q, m] = next(same, len(known))
-            if answer[q, m] == len(known):
-                known.append(found)
+            answer[q, m] = classes.number(found)
             right[q, m] = row["labels"][-1] == 1
             score[q, m] = row["scores"][prm][-1] if prm else 0.0
     answers = search.stopping.Answers(*map(jnp.asarray, (answer >= 0, answer, score)))

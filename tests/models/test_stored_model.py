@@ -60,9 +60,6 @@ def test_packed_weights_count_as_the_parameters_that_they_hold(tmp_path):
 
     path = world.policy_path("weak")
     folder = edited(path, tmp_path / "packed", pack)
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
-    (folder / "config.json").write_text(json.dumps(config))
     served = EngineGenerator(folder, lambda context: None)
     assert served.num_parameters == HuggingFaceGenerator(path).num_parameters
 
