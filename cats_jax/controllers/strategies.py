@@ -219,7 +219,8 @@ def _cats(
     searched = _with_selective_calls(found.config, prm_threshold, min_prm_weight)
     strategy = search.cats.cats(make_controller(found, mode), searched)
     origin = origin_of(path.name, found.info)
-    return SearchMethod(strategy, found.actor, price, rate, origin, config.prices)
+    known = config.prices, config.prm_token_costs
+    return SearchMethod(strategy, found.actor, price, rate, origin, *known)
 
 
 _RATE = "the cost of a PRM token relative to a policy token"

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import search
+from search.aggregations import AGGREGATIONS
 from search.state import empty_paths
 
 from ..controllers.strategies import SearchMethod, build_strategy, options_of
@@ -42,10 +43,13 @@ from ..specs.functions import AT_ENDPOINTS, is_function_name
 from ..specs.recipe import PrmSpec, StrategySpec, model_settings, parse_strategy
 from ..storage.manifest import MANIFEST, make_manifest
 from ..storage.reading import reading
+from ..storage.rules import SHARE, check_entries, one_of, optional
 from .asked import asked_of_model
 from .cells import pool_name
 from .guarantees import is_guarantee
 from .shared_paths import SharedPaths
+
+_CHOOSING = {"threshold": optional(SHARE), "path_score": optional(one_of(*AGGREGATIONS))}
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,11 @@ def _path_score(entry: Mapping[str, Any], prm: Mapping[str, Any] | None) -> str 
 def _strategies(run: RunFolder) -> tuple[dict[str, Any], dict[str, StrategySpec]]:
     """The entries of the strategies in the manifest, and their specs, by label."""
     with reading(repr(str(run.folder / MANIFEST))):
-        entries = {entry["label"]: entry for entry in run.manifest["config"]["strategies"]}
+        config = run.manifest["config"]
+        entries = {entry["label"]: entry for entry in config["strategies"]}
+        certified = [entry.get("certified") or {} for entry in entries.values()]
+        for each in (*certified, *config["prms"]):
+            check_entries({name: each.get(name) for name in _CHOOSING}, _CHOOSING)
         specs = {
             label: parse_strategy({"name": each["name"], "label": label, **dict(each["options"])})
             for label, each in entries.items()

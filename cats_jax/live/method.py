@@ -122,6 +122,7 @@ class SearchMethod(NamedTuple):
             search.
         origin: what the controller was trained with; None for other methods.
         prices: prices in the training of the controller; empty for other methods.
+        prm_token_costs: costs of a PRM token in that training; empty for other methods.
     """
 
     strategy: search.Strategy
@@ -130,6 +131,7 @@ class SearchMethod(NamedTuple):
     prm_token_cost: float = 1.0
     origin: Origin | None = None
     prices: Sequence[float] = ()
+    prm_token_costs: Sequence[float] = ()
 
     def calibration(
         self, policy: str, prm: str | None, given: str | pathlib.Path | None = None

@@ -141,6 +141,7 @@ class Searcher:
         check_counts(max_depth=max_depth, in_flight=in_flight)
         check_rates(price=price, prm_token_cost=prm_token_cost)
         check_trained("price", price, method.prices)
+        check_trained("prm_token_cost", prm_token_cost, method.prm_token_costs)
         check_limits(budget, max_tokens, max_seconds)
         strategy = fitting_strategy(method.strategy, num_candidates, policy, scorer)
         read = scorer if strategy.uses_scores else None

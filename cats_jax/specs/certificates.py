@@ -21,6 +21,7 @@ from ..storage.rules import (
     COUNT,
     MAPPING,
     NUMBER,
+    SHARE,
     TEXT,
     Rule,
     check_entries,
@@ -52,7 +53,6 @@ _PRM = ("format", "dtype", "quantization", "engine_args")
 _DATASET = ("world", "levels", "dataset", "split", "file")
 _COLUMNS = ("question_column", "answer_column")
 _CHANCE = Rule("a number between 0 and 1", lambda value: NUMBER.holds(value) and 0 < value < 1)
-_SHARE = Rule("a number from 0 to 1", lambda value: NUMBER.holds(value) and 0 <= value <= 1)
 _CALIBRATION = Rule(
     f"a list of 1 to {len(IDENTITY)} finite numbers",
     lambda value: list_of(NUMBER).holds(value) and 1 <= len(value) <= len(IDENTITY),
@@ -78,7 +78,7 @@ _CONFIGURATION = {
     "strategy": TEXT,
     "num_candidates": COUNT,
     "prm": optional(TEXT),
-    "threshold": optional(_SHARE),
+    "threshold": optional(SHARE),
 }
 _CONFIG = {
     "policy": MAPPING,

@@ -107,6 +107,7 @@ TRUTH = Rule("true or false", lambda value: isinstance(value, bool))
 MAPPING = Rule("a mapping", lambda value: isinstance(value, dict))
 NUMBER = Rule("a finite number of at most 1e30", _is_number)
 AMOUNT = Rule("a finite number from 0 to 1e30", lambda value: _is_number(value) and value >= 0)
+SHARE = Rule("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 FINITE = Rule(
     "a finite number",
     lambda value: type(value) in (int, float) and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT,

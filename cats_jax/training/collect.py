@@ -31,6 +31,7 @@ manifest's `cats` states the settings of the searches on which features, price a
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -284,8 +285,13 @@ def load_decisions(folder: str | pathlib.Path) -> StoredDecisions:
         BadInputError: the folder is missing, damaged, without a table, of another format, or has
             other features than this version.
     """
-    with reading(f"{KIND.name} {str(folder)!r}", f"collect them anew by `{KIND.command}`"):
+    with reading_collection(folder):
         return _load(pathlib.Path(folder))
+
+
+def reading_collection(folder: str | pathlib.Path) -> contextlib.AbstractContextManager[None]:
+    """The context in which the files of a folder of trajectories are read."""
+    return reading(f"{KIND.name} {str(folder)!r}", f"collect them anew by `{KIND.command}`")
 
 
 def _load(folder: pathlib.Path) -> StoredDecisions:

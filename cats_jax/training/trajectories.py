@@ -16,7 +16,14 @@ import search
 
 from ..errors import BadInputError, known_names
 from ..storage.table_folder import read_manifest
-from .collect import KIND, StoredDecisions, load_decisions, recorded_settings, texts_by_id
+from .collect import (
+    KIND,
+    StoredDecisions,
+    load_decisions,
+    reading_collection,
+    recorded_settings,
+    texts_by_id,
+)
 
 
 def load_rows(
@@ -69,9 +76,10 @@ def load_rows(
             "with gae_lambda=0"
         )
     manifest = decisions.manifest
-    digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
-    asked = {str(name): digests[name] for name in decisions.columns["question"]}
-    return rows, texts_by_id([*asked.items(), *manifest.get("behaviours_learned", {}).items()])
+    with reading_collection(folder):
+        digests = dict(zip(manifest["question_ids"], manifest["question_texts"], strict=True))
+        asked = {str(name): digests[name] for name in decisions.columns["question"]}
+        return rows, texts_by_id([*asked.items(), *manifest.get("behaviours_learned", {}).items()])
 
 
 def at_recorded_prices(
@@ -142,15 +150,16 @@ def models_of(folder: pathlib.Path, prms: Sequence[str] | None = None) -> dict[s
         prms: labels of the PRMs; default: all.
     """
     manifest = read_manifest(folder, KIND)
-    used = [spec["label"] for spec in manifest["config"]["prms"]]
-    used = [label for label in used if prms is None or label in prms]
-    names = ("policy", *(f"prm {label}" for label in used))
-    calibration = dict(manifest["config"]["calibration"] or ())
-    return {
-        "prms": used,
-        "models": {name: manifest["models"][name] for name in names},
-        "calibration": {label: calibration[label] for label in used if label in calibration},
-    }
+    with reading_collection(folder):
+        used = [spec["label"] for spec in manifest["config"]["prms"]]
+        used = [label for label in used if prms is None or label in prms]
+        names = ("policy", *(f"prm {label}" for label in used))
+        calibration = dict(manifest["config"]["calibration"] or ())
+        return {
+            "prms": used,
+            "models": {name: manifest["models"][name] for name in names},
+            "calibration": {label: calibration[label] for label in used if label in calibration},
+        }
 
 
 def _decisions(folder: pathlib.Path, prms: Sequence[str] | None) -> StoredDecisions:

@@ -427,6 +427,22 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
     assert list(found.notes) == ["a plain note"]
 
 
+@pytest.mark.parametrize(
+    ("where", "entry", "message"),
+    [
+        ("strategies", {"certified": {"threshold": "0.5"}}, "'threshold' must be a number from 0"),
+        ("strategies", {"certified": {"path_score": "best"}}, "'path_score' must be one of min"),
+        ("prms", {"path_score": ["min"]}, "'path_score' must be one of min"),
+    ],
+)
+def test_a_damaged_manifest_is_named(tmp_path, run, where, entry, message):
+    config = {**run.manifest["config"]}
+    config[where] = [{**each, **entry} for each in config[where]]
+    changed = dataclasses.replace(run, manifest={**run.manifest, "config": config})
+    with pytest.raises(BadInputError, match=f"manifest.json.*{message}"):
+        rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+
+
 class Counting(ScorerProxy):
     """Counts the paths that a PRM scores in .25 s each, and the questions that it forgets."""
 

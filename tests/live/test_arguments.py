@@ -33,7 +33,7 @@ class ConcurrentListPolicy(ListPolicy):
     concurrent = True
 
 
-TRAINED = SearchMethod(search.beam(), prices=(2.0, 0.5))
+TRAINED = SearchMethod(search.beam(), prices=(2.0, 0.5), prm_token_costs=(1.0,))
 
 
 def _searcher(**changes):
@@ -75,6 +75,7 @@ def _searcher(**changes):
         ({"max_seconds": "1"}, r"max_seconds='1': must be a number >= 0"),
         ({"price": "high"}, r"price='high': must be a number >= 0"),
         ({"strategy": TRAINED, "price": 2.5}, "price=2.5: .* trained at prices of 0.5 to 2: stay"),
+        ({"strategy": TRAINED, "prm_token_cost": 2}, "prm_token_cost=2: .* of 1 to 1: stay in"),
     ],
 )
 def test_wrong_objects(changes, message):

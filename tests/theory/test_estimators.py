@@ -436,6 +436,8 @@ def test_the_largest_correlation_of_both_sparsities(rows, expected):
     # At least the smallest p of one predictor, and at most the sum of both.
     alone = [estimators.spearman(column, error).p_value for column in columns.values()]
     assert min(alone) <= found <= sum(alone)
+    with pytest.raises(ValueError, match="predictors is empty: need one or more"):
+        estimators.sparsity_max_p({}, error)
     with pytest.raises(ValueError, match="error has 9 PRMs: at most 8"):
         estimators.sparsity_max_p({"x": [float(i) for i in range(9)]}, [float(i) for i in range(9)])
 

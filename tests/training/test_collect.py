@@ -25,7 +25,7 @@ from cats_jax.live.slot_states import SlotStates
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 from cats_jax.training import collect
 from cats_jax.training.train import configure
-from cats_jax.training.trajectories import load_rows
+from cats_jax.training.trajectories import load_rows, models_of
 
 QUESTIONS = 6
 PLAIN = {"name": "cats_random"}
@@ -323,6 +323,11 @@ def test_bad_input(tmp_path, capsys):
     (folder / "manifest.json").write_text(json.dumps(earlier))
     with pytest.raises(BadInputError, match="from an earlier version, which kept no digests"):
         collect.load_decisions(folder)
+    for name in ("models", "config"):
+        damaged = {key: value for key, value in manifest.items() if key != name}
+        (folder / "manifest.json").write_text(json.dumps(damaged))
+        with pytest.raises(BadInputError, match=f"is damaged .*'{name}' is missing.*collect them"):
+            models_of(folder)
     manifest["feature_names"][0] = "mood"
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadInputError, match="has other features than this version"):

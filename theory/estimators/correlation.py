@@ -102,8 +102,11 @@ def sparsity_max_p(predictors: Mapping[str, Sequence[float]], error: Sequence[fl
         error: one value per PRM; at most 8, because all orders are enumerated.
 
     Raises:
-        ValueError: lengths differ, fewer than 3 PRMs or more than 8, or a side does not vary.
+        ValueError: there is no predictor, lengths differ, there are fewer than 3 PRMs or more than
+            8, or a side does not vary.
     """
+    if not predictors:
+        raise ValueError("predictors is empty: need one or more")
     values = arguments.floats("error", error)
     if values.size > _MOST_EXACT:
         raise ValueError(
