@@ -247,11 +247,14 @@ class Loaded:
     warnings: tuple[str, ...] = ()
 
     def check_question(self, question: Question, settings: Settings) -> None:
-        """Raise BadInputError if a model can't read a question or its strategy's prompts."""
+        """Raise BadInputError unless the models can read a question and search it as requested."""
         if question.system is not None and not facts_of(self.policy).reads_system:
             raise BadInputError(
                 f"policy {self.policy.name!r} reads no system message: leave it out"
             )
+        # A budget of the request can need single steps where the recipe needs none.
+        limited = dataclasses.replace(self.offer.recipe, budget=settings.budget)
+        check_steps(self.policy, limited, [self.offer.cell(settings.strategy)])
         self.searcher(settings).check_question(question)
         check_world_question(question.text, self.offer.recipe.policy)
 

@@ -5,10 +5,12 @@ import socket
 
 import httpx
 import pytest
+from letters import LetterPolicy
 from mutations import damaged, mutations
 from search_server import letters, running
 
 from cats_jax.errors import BadInputError
+from cats_jax.protocols import Question
 from cats_jax.server.refusals import RefusedRequestError
 from cats_jax.server.requests import SAMPLING, parse_request
 
@@ -262,3 +264,19 @@ def test_a_question_that_the_policy_can_not_read_is_refused(server):
     response = post(server, json.dumps({**GOOD, "messages": system}).encode())
     assert_refused(response)
     assert "reads no system message" in response.json()["error"]["message"]
+
+
+class WholeLetters(LetterPolicy):
+    whole_only = "it continues no answer"
+
+    def generate_answers(self, requests):
+        raise NotImplementedError
+
+
+def test_a_budget_where_the_policy_samples_whole_answers_only():
+    loaded = letters(WholeLetters(), strategies=["majority"])
+    question = Question("q", "which letters?")
+    loaded.check_question(question, loaded.offer.settings(parsed().request))
+    limited = loaded.offer.settings(parsed(budget=3).request)
+    with pytest.raises(BadInputError, match=r"majority .* needs single steps: it continues"):
+        loaded.check_question(question, limited)
