@@ -81,7 +81,7 @@ class ActorCritic(NamedTuple):
         (critic_value, error), critic_gradient = critic_grad(state.critic)
 
         def actor_objective(params: Any) -> tuple[jax.Array, Any]:
-            legal = self.actions.num_extra()[None, :] <= decisions.available[:, None]
+            legal = jax.vmap(self.actions.legal)(decisions.available)
             log_probs = legal_log_probs(self.actor.apply(params, decisions.features), legal)
             loss = jnp.sum(share * actor_loss(log_prob_of(log_probs, decisions.action), error))
             mean_entropy = jnp.sum(share * entropy(log_probs))

@@ -25,7 +25,7 @@ from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.footprint import Work
 from ..models.readable import check_readable
-from ..models.resolve import check_shares, resolve_models
+from ..models.resolve import check_gpu_shares, resolve_models
 from ..models.source import (
     ModelSource,
     check_models,
@@ -117,7 +117,7 @@ def plan_bank(recipe: BankRecipe, models: ModelSource, block_size: int) -> Plann
     check_readable(models, recipe.policy, recipe.questions, known.questions)
     policy, prms = resolve_models(recipe.policy, recipe.prms, known.questions, recipe.max_depth)
     if recipe.allocation.reads_scores:
-        check_shares(policy, prms)
+        check_gpu_shares(policy, prms)
     recipe = dataclasses.replace(recipe, policy=policy, prms=prms)
     manifest = make_manifest(
         config=recipe.as_config(),

@@ -60,7 +60,7 @@ def certify(
     """
     import json
 
-    from ..reporting.drawing import FORMATS, drawing, save_figure
+    from ..reporting.figure_setup import FORMATS, drawing, save_figure
     from ..reporting.printing import show_sheet
     from ..reporting.selection import Selection, select_runs
     from ..reporting.sheet_files import output_folder, write_sheets

@@ -141,7 +141,7 @@ def _check_prms(prms: Sequence[str], loading: PrmOptions, scored: pathlib.Path |
 def _check_outputs(
     output: pathlib.Path | None, plot: pathlib.Path | None, scored: pathlib.Path | None
 ) -> None:
-    from ..reporting.drawing import check_suffix
+    from ..reporting.figure_setup import check_suffix
     from ..storage.durable import check_output
 
     for option, path in (("--output", output), ("--plot", plot), ("--scored", scored)):

@@ -64,7 +64,7 @@ def report(
     """
     from ..errors import BadInputError
     from ..reporting.certificates import certified_answers, held_out_run
-    from ..reporting.drawing import file_name
+    from ..reporting.figure_setup import file_name
     from ..reporting.printing import show_sheet
     from ..reporting.run_report import show_overview
     from ..reporting.selection import Selection, select_runs
@@ -133,7 +133,7 @@ def _show_run(
     console: Console, run: RunFolder, more: _More, place: pathlib.Path | None
 ) -> tuple[list[Sheet], list[pathlib.Path]]:
     """Print the tables of a run, and draw its figures into a folder if one is given."""
-    from ..reporting.drawing import FORMATS
+    from ..reporting.figure_setup import FORMATS
     from ..reporting.figures import write_figures
     from ..reporting.printing import show_sheet
     from ..reporting.run_report import run_parts, show_tables

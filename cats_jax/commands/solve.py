@@ -191,11 +191,11 @@ def _planned(recipe: Recipe, question: str) -> _Plan:
 
 def _check_memory(plan: _Plan) -> None:
     from ..evaluation.runners import largest_work
-    from ..models.resolve import check_shares
+    from ..models.resolve import check_gpu_shares
     from ..models.source import check_models
 
     recipe = plan.recipe
-    check_shares(recipe.policy, recipe.prms)
+    check_gpu_shares(recipe.policy, recipe.prms)
     check_models(plan.models, recipe.policy, recipe.prms, largest_work(recipe, [plan.cell]))
 
 

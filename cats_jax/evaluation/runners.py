@@ -14,7 +14,7 @@ from ..live.searcher import Searcher
 from ..live.whole_answers import whole_answers
 from ..models.backend import check_there
 from ..models.footprint import Work
-from ..models.resolve import check_shares
+from ..models.resolve import check_gpu_shares
 from ..models.source import ModelSource, check_models, thought_tokens
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of, warn_note
 from ..runs.folder import PATHS
@@ -147,7 +147,7 @@ class LocalRunner:
                 need more than a whole GPU.
         """
         check_there((recipe.policy, *recipe.prms))
-        check_shares(recipe.policy, recipe.prms)
+        check_gpu_shares(recipe.policy, recipe.prms)
         self._recipe = recipe
         self._cells = cells
         self._models = models

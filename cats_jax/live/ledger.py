@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 class Ledger:
     """Costs of one question, dropped candidates included.
 
+    On a serving engine a prefix that another question computed counts as cached.
+
     Attributes:
         candidates: sampled reasoning steps, invalid ones included.
         prompt_computed: policy tokens of prefixes and fed-back samples that went through the

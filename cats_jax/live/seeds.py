@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 
 
-def candidate_seed(run_seed: int, question_id: str, step: int, phase: int, pool_row: int) -> int:
+def candidate_seed(run_seed: int, seed_name: str, step: int, phase: int, pool_row: int) -> int:
     """The unsigned 64-bit seed of one candidate, for the policy.
 
-    It does not depend on the strategy, so that comparisons between strategies are paired. The id of
-    the question is unique within the run; step, phase (tick within the step) and pool row count
-    from 0.
+    It does not depend on the strategy, so that comparisons between strategies are paired, and a
+    resumed run draws the same samples. The name is unique within the run, usually the id of the
+    question. Step, phase (tick within the step) and pool row count from 0.
     """
-    return stable_seed(run_seed, question_id, step, phase, pool_row)
+    return stable_seed(run_seed, seed_name, step, phase, pool_row)
 
 
 def stable_seed(*parts: int | str) -> int:

@@ -176,7 +176,7 @@ def _without_weights(spec: PolicySpec | PrmSpec, *, format: str | None) -> Causa
     return CausalModel(model_folder(spec), format=format)
 
 
-def check_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
+def check_gpu_shares(policy: PolicySpec, prms: tuple[PrmSpec, ...]) -> None:
     """Check that two engines on one GPU, of a policy and a PRM, do not take more than its memory.
 
     Raises:

@@ -113,7 +113,7 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     """
     silence_transformers()
     from .huggingface.model import CausalModel
-    from .huggingface.prm import RewardModel
+    from .huggingface.reward_model import RewardModel
     from .huggingface.thoughts import Thoughts
 
     if isinstance(spec, PrmSpec):
@@ -481,7 +481,7 @@ def _engine_policy(
 
 def _engine_prm(spec: PrmSpec, folder: pathlib.Path) -> EngineScorer:
     """A PRM on vLLM, in an engine started here, or behind a server."""
-    from .huggingface.prm import RewardModel
+    from .huggingface.reward_model import RewardModel
     from .serving.scorer import EngineScorer
     from .serving.token_engine import Classifier
     from .serving.vllm_engine import VLLMClassifier, classifier_overrides

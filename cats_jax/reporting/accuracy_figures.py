@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .appearance import Appearance, appearances
-from .drawing import frame, label_log_axis, make_panels, shown
+from .figure_setup import frame, label_log_axis, make_panels, shown
 from .groups import Group
 from .point_labels import DrawnSeries, place_labels
 

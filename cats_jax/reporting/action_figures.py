@@ -14,7 +14,7 @@ from ..live.results import SearchResult
 from ..runs.folder import RunFolder
 from .actions import action_counts
 from .appearance import appearances
-from .drawing import frame, make_panels_with_strips, shown
+from .figure_setup import frame, make_panels_with_strips, shown
 from .groups import Group
 
 if TYPE_CHECKING:

@@ -208,7 +208,7 @@ def draw_certificate(certificate: Certificate) -> Figure:
     of the claim.
     """
     from .accuracy_figures import TOKENS
-    from .drawing import frame, label_log_axis, make_panels
+    from .figure_setup import frame, label_log_axis, make_panels
 
     claim, configurations = certificate.claim, certificate.configurations
     figure, (axes,) = make_panels(1)

@@ -17,7 +17,7 @@ from .accuracy_figures import (
     plot_levels,
 )
 from .action_figures import plot_actions
-from .drawing import check_formats, drawing, file_name, save_figure
+from .figure_setup import check_formats, drawing, file_name, save_figure
 from .groups import Group
 from .reliability_figures import plot_path_calibration
 from .sheets import distinct_name

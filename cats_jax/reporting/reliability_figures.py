@@ -13,7 +13,7 @@ from theory.estimators import Estimate, Reliability, bootstrap, clopper_pearson,
 from ..grading.graders import make_grader, recorded_grader
 from ..runs.folder import RunFolder
 from .appearance import Appearance, appearances
-from .drawing import frame, label_log_axis, make_panels_with_strips
+from .figure_setup import frame, label_log_axis, make_panels_with_strips
 from .finished_paths import FinishedPaths, finished_paths
 from .groups import Group
 

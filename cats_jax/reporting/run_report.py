@@ -10,7 +10,7 @@ import pathlib
 from rich.console import Console
 
 from ..errors import BadInputError
-from ..runs import manifests
+from ..runs import run_manifest
 from ..runs.folder import RunFolder, write_summary
 from .figures import write_figures
 from .groups import Group, by_dataset, groups, summarize
@@ -90,7 +90,7 @@ def run_parts(run: RunFolder) -> list[tuple[str, str, list[Group]]]:
     Raises:
         BadInputError: the run has no rows, or its manifest lacks an entry.
     """
-    manifests.check_described(run.folder, run.manifest)
+    run_manifest.check_described(run.folder, run.manifest)
     if not run.rows:
         raise BadInputError(f"{str(run.folder)!r} has no rows yet: run `cats-jax evaluate` first")
     name = str(run.manifest["config"]["name"])

@@ -20,7 +20,7 @@ from ..runs.folder import RunFolder
 from ..specs.certificates import KIND
 from .appearance import appearances
 from .certificate_premises import about_run, check_one_seed, check_rows, check_shares
-from .drawing import frame, make_panels
+from .figure_setup import frame, make_panels
 from .groups import Group, groups, identity
 from .run_tables import IDENTITY
 from .sheets import Column, Record, Sheet, share

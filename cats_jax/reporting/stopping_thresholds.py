@@ -30,7 +30,7 @@ from .certificate_premises import (
     check_shares,
 )
 from .certified_configurations import draw_tested
-from .drawing import frame, make_panels
+from .figure_setup import frame, make_panels
 from .finished_paths import path_grades
 from .groups import Group, groups
 from .selective_answers import THRESHOLDS

@@ -26,7 +26,7 @@ from ..live.results import SearchResult
 from ..storage import durable
 from ..storage.manifest import MANIFEST, SCHEMA
 from ..storage.reading import bounded_lines, inflated_lines, parse_json, reading
-from . import manifests
+from . import run_manifest
 from .appender import PATHS, RESULTS, TREES, Appender
 from .rows import Row
 from .stored_trees import tree_from_lines, tree_to_lines
@@ -100,13 +100,13 @@ def read_run(folder: str | pathlib.Path) -> RunFolder:
         BadInputError: not a run folder, another schema, or a damaged row (named by line).
     """
     folder = pathlib.Path(folder)
-    manifest = manifests.read(folder)
+    manifest = run_manifest.read(folder)
     if manifest is None:
         raise BadInputError(
             f"{str(folder)!r} is no run folder: it has no {MANIFEST}; name a folder that "
             "`cats-jax evaluate` wrote"
         )
-    manifests.check(folder, manifest)
+    run_manifest.check(folder, manifest)
     rows = [row for row, _ in _complete_rows(folder)]
     return RunFolder(folder, manifest, tuple(_in_order(rows, manifest["config"])))
 
@@ -159,9 +159,9 @@ class RunWriter:
         self.folder = pathlib.Path(folder)
         self._lock = durable.hold(self.folder)
         try:
-            old = manifests.read(self.folder)
+            old = run_manifest.read(self.folder)
             kept = _complete_rows(self.folder)
-            manifests.begin(self.folder, old, manifest, filled=len(kept) > 0)
+            run_manifest.begin(self.folder, old, manifest, filled=len(kept) > 0)
             self.keys = self._repair(kept)
             self._appender = Appender(self.folder, self._lock)
         except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import BadInputError
 from ..grading.graders import questions_grader
-from . import manifests
+from . import run_manifest
 from .folder import Row, RunFolder
 
 # Settings that may differ between runs of one table: rows have them in their keys, or not at all.
@@ -34,7 +34,7 @@ def merge_runs(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """
     families: list[list[RunFolder]] = []
     for run in runs:
-        manifests.check_described(run.folder, run.manifest)
+        run_manifest.check_described(run.folder, run.manifest)
         family = next((each for each in families if setting(each[0]) == setting(run)), None)
         if family is None:
             families.append([run])

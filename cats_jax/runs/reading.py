@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 from ..errors import BadInputError
-from . import manifests
+from . import run_manifest
 from .folder import RunFolder, read_run
 
 
@@ -38,7 +38,7 @@ def _read(folder: pathlib.Path) -> RunFolder:
         run = read_run(folder)
     except OSError as error:
         raise BadInputError(f"{str(folder)!r} can't be read ({error.strerror})") from error
-    manifests.check_described(run.folder, run.manifest)
+    run_manifest.check_described(run.folder, run.manifest)
     if not run.rows:
         raise BadInputError(f"{str(folder)!r} has no rows yet: run `cats-jax evaluate` first")
     return run

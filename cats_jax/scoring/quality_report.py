@@ -14,7 +14,7 @@ from rich.table import Table
 from theory.estimators import Estimate, Reliability
 
 from ..reporting.appearance import appearances
-from ..reporting.drawing import drawing, save_figure
+from ..reporting.figure_setup import drawing, save_figure
 from ..reporting.reliability_figures import ReliabilityLine, draw_reliability
 from .quality import CONSTANTS, BoundAtN, GroupQuality, PrmQuality
 

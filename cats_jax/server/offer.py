@@ -20,7 +20,7 @@ from ..live.method import check_trained
 from ..live.results import SearchResult
 from ..live.searcher import Searcher
 from ..models.backend import check_there
-from ..models.resolve import check_shares, resolve_format
+from ..models.resolve import check_gpu_shares, resolve_format
 from ..models.source import ModelSource, check_models, check_world_question
 from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.recipe import Recipe
@@ -213,7 +213,7 @@ class Offer:
         cells = [*self._cells.values()]
         check_outcome_models(cells)
         check_there((recipe.policy, *recipe.prms))
-        check_shares(recipe.policy, recipe.prms)
+        check_gpu_shares(recipe.policy, recipe.prms)
         scored = any(cell.prm is not None for cell in cells)
         prms = recipe.prms if scored else ()
         known = fingerprints(models, recipe.policy, prms)

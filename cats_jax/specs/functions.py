@@ -23,7 +23,7 @@ SHIPPED = {
 }
 """Functions of this package that a recipe names in place of a PRM, by their short names."""
 
-CHAT = "cats_jax.models.serving.chat:chat_policy"
+CHAT = "cats_jax.models.serving.chat_policy:chat_policy"
 """The function of this package that makes a policy with `chat: true`."""
 
 AT_ENDPOINTS = (CHAT, SHIPPED["chat-judge"])

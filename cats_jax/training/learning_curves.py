@@ -8,7 +8,7 @@ import numpy as np
 
 import learners
 
-from ..reporting.drawing import drawing, frame, make_panels, save_figure
+from ..reporting.figure_setup import drawing, frame, make_panels, save_figure
 
 _PANELS = (
     ("accuracy", "accuracy while sampling"),

@@ -22,7 +22,7 @@ from cats_jax.models.resolve import prm_context
 from cats_jax.models.source import ModelFolders
 from cats_jax.reporting.groups import groups
 from cats_jax.reporting.run_tables import accuracy_sheet
-from cats_jax.runs import manifests
+from cats_jax.runs import run_manifest
 from cats_jax.runs.rows import Row
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
 
@@ -110,9 +110,9 @@ def test_a_run_can_not_be_resumed_with_another_prompt(tmp_path):
         own.write_text(text)
         made = evaluate.prepare(_recipe(strategies=[option]), ModelFolders()).manifest
         prepared.append(json.loads(json.dumps(made)))
-    manifests.begin(tmp_path, prepared[0], prepared[1], filled=True)
+    run_manifest.begin(tmp_path, prepared[0], prepared[1], filled=True)
     with pytest.raises(BadInputError, match=r"asked\.comparison pairs\.file"):
-        manifests.begin(tmp_path, prepared[0], prepared[2], filled=True)
+        run_manifest.begin(tmp_path, prepared[0], prepared[2], filled=True)
 
 
 def test_what_is_refused_before_a_run():

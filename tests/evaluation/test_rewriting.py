@@ -19,7 +19,7 @@ from cats_jax.evaluation.replay import replay
 from cats_jax.evaluation.runners import check_steps, largest_work
 from cats_jax.models.footprint import MARK_TOKENS, PROMPT_TOKENS, PromptLoad, Work
 from cats_jax.models.source import ModelFolders
-from cats_jax.runs import manifests
+from cats_jax.runs import run_manifest
 from cats_jax.specs.models import PolicySpec, PrmSpec
 from cats_jax.specs.recipe import parse_recipe
 from cats_jax.specs.rewriting import load_rewriting
@@ -68,8 +68,8 @@ def test_a_run_can_not_be_resumed_with_other_prompts(tmp_path):
     own.write_text('prompt: "{critique}{answer}{question}"\ncritique: "{question}{answer}"\n')
     after = evaluate.prepare(_recipe(strategies=[option]), ModelFolders()).manifest
     with pytest.raises(BadInputError, match=r"asked\.rewriting refine\.file"):
-        manifests.begin(tmp_path, before, after, filled=True)
-    manifests.begin(tmp_path, before, before, filled=True)
+        run_manifest.begin(tmp_path, before, after, filled=True)
+    run_manifest.begin(tmp_path, before, before, filled=True)
 
 
 @pytest.mark.parametrize("use", ["dry run", "run", "solve"])

@@ -8,7 +8,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from cats_jax.models.prompts import bounded_template
 from cats_jax.models.prompts.bounded_template import TemplateFailure, render
-from cats_jax.models.prompts.chat import ChatError, ChatTemplate
+from cats_jax.models.prompts.chat_template import ChatError, ChatTemplate
 
 HOSTILE = {
     "{{ 1/0 }}": "ZeroDivisionError",

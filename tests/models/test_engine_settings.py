@@ -20,7 +20,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.models import backend
 from cats_jax.models.backend import check_there, choose_backend, gpu_numbers
 from cats_jax.models.prompts.thinking import Thinking
-from cats_jax.models.resolve import check_shares, resolve_models
+from cats_jax.models.resolve import check_gpu_shares, resolve_models
 from cats_jax.models.serving.chat_endpoint import ChatEndpoint
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import SampleRequest
@@ -366,11 +366,11 @@ def test_shares_of_one_gpu_add_up_to_one_at_most(machine):
     with pytest.raises(
         BadInputError, match=r"PRM 'exact' are both on GPU 1 and request 1\.1 of its"
     ):
-        check_shares(policy, (large,))
+        check_gpu_shares(policy, (large,))
     fits = dataclasses.replace(large, gpu_memory_utilization=0.4)
     apart = dataclasses.replace(policy, tensor_parallel_size=None)
-    check_shares(policy, (fits, dataclasses.replace(fits, label="b")))
-    check_shares(apart, (large,))
+    check_gpu_shares(policy, (fits, dataclasses.replace(fits, label="b")))
+    check_gpu_shares(apart, (large,))
 
 
 # --- what vLLM is given ---

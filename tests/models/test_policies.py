@@ -17,7 +17,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation.evaluate import prepare
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import CausalModel
-from cats_jax.models.prompts.chat import has_switch
+from cats_jax.models.prompts.chat_template import has_switch
 from cats_jax.models.prompts.policy_encoder import PromptEncoder
 from cats_jax.models.prompts.policy_format import (
     CHAT,

@@ -19,7 +19,7 @@ from transformers import Qwen2ForCausalLM
 from cats_jax.errors import BadInputError, ScorerContractError
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.model import CausalModel
-from cats_jax.models.huggingface.prm import RewardModel
+from cats_jax.models.huggingface.reward_model import RewardModel
 from cats_jax.models.prm.encoder import StepEncoder
 from cats_jax.models.prm.format import PRM_FORMATS
 from cats_jax.models.prompts.policy_encoder import PromptEncoder

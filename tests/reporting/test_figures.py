@@ -22,7 +22,7 @@ from cats_jax.grading.boxed_integer import BoxedIntegerGrader
 from cats_jax.live.results import DecisionRow
 from cats_jax.reporting import accuracy_figures, action_figures, reliability_figures
 from cats_jax.reporting.appearance import appearances
-from cats_jax.reporting.drawing import drawing, file_name, make_panels
+from cats_jax.reporting.figure_setup import drawing, file_name, make_panels
 from cats_jax.reporting.figures import write_figures
 from cats_jax.reporting.finished_paths import FinishedPaths, finished_paths
 from cats_jax.reporting.groups import Group, groups

@@ -18,7 +18,7 @@ from cats_jax.reporting.paper_cells import nothing_found
 from cats_jax.reporting.paper_tables import paper_sheets
 from cats_jax.reporting.run_tables import run_sheets
 from cats_jax.reporting.selection import Selection, select_runs
-from cats_jax.runs import manifests
+from cats_jax.runs import run_manifest
 from cats_jax.runs.folder import RESULTS, read_run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.runs.reading import read_runs
@@ -91,7 +91,7 @@ def test_a_manifest_without_permission_is_not_called_damaged(tmp_path, monkeypat
         raise PermissionError(errno.EACCES, "Permission denied")
 
     write_run(tmp_path, [row()])
-    monkeypatch.setattr(manifests, "read_json", denied)
+    monkeypatch.setattr(run_manifest, "read_json", denied)
     with pytest.raises(BadInputError, match=r"can't be read \(Permission denied\): check the path"):
         read_run(tmp_path)
 

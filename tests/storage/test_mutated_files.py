@@ -9,7 +9,7 @@ from run_folders import candidate, searched
 
 from cats_jax.live.results import DecisionRow
 from cats_jax.runs.folder import RESULTS, TREES, RunWriter, read_run
-from cats_jax.runs.manifests import check_described
+from cats_jax.runs.run_manifest import check_described
 from cats_jax.specs.calibrations import load_calibrations
 from cats_jax.storage.manifest import MANIFEST
 

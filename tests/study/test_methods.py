@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from cats_jax.reporting.drawing import drawing
+from cats_jax.reporting.figure_setup import drawing
 from studies.world.results.methods import draw_methods, method_tables
 
 from .test_study import greedy, group

@@ -15,7 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.replay import Replayed
 from cats_jax.live.ledger import Ledger
-from cats_jax.reporting.drawing import drawing
+from cats_jax.reporting.figure_setup import drawing
 from cats_jax.reporting.groups import Group
 from cats_jax.runs.folder import RunWriter, row_key
 from cats_jax.storage.manifest import make_manifest

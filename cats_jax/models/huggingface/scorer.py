@@ -26,7 +26,7 @@ from ..prm.newest_steps import check_score
 from ..prm.sparsity import checkpoint_sparsity
 from .model import CHUNK_WIDTH, WIDTH, LoadOptions, padded
 from .prefix_cache import Segment, missing
-from .prm import RewardModel
+from .reward_model import RewardModel
 from .token_budget import TokenBudget
 
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..prompts.chat import QUESTION, STEP, Blanks, Ids, filled, trimmed
+from ..prompts.chat_template import QUESTION, STEP, Blanks, Ids, filled, trimmed
 from .encoder import REMEMBERED, SAMPLE, chat_template
 from .format import PRMFormat
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadInputError
-from ..prompts.chat import QUESTION, STEP, TAG, ChatTemplate, Ids, Run, filled, trimmed
+from ..prompts.chat_template import QUESTION, STEP, TAG, ChatTemplate, Ids, Run, filled, trimmed
 from .format import PRMFormat, TokenPair
 
 REMEMBERED = 1 << 16

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import BadInputError
 from ...grading.thinking import TAGS
-from ..prompts.chat import Ids, has_switch
+from ..prompts.chat_template import Ids, has_switch
 from ..prompts.policy_encoder import PromptEncoder
 from ..prompts.policy_format import POLICY_FORMATS, PolicyFormat
 from .encoder import check_pair, token_id

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .chat import QUESTION, STEP, SYSTEM, ChatError, ChatTemplate, Ids, Run, trimmed
+from .chat_template import QUESTION, STEP, SYSTEM, ChatError, ChatTemplate, Ids, Run, trimmed
 from .policy_format import PolicyFormat
 
 # The template is filled in once per question, not once per path of it.

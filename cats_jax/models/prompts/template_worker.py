@@ -25,7 +25,7 @@ MAX_TEXT = 1 << 20
 """Most characters of a rendered conversation."""
 
 _DAY = datetime.datetime(2024, 7, 26)
-"""The day of all templates that ask for it, as `date_string` in `chat.py`."""
+"""The day of all templates that ask for it, as `date_string` in `chat_template.py`."""
 
 
 def main() -> None:

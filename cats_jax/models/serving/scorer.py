@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import PathTooLongError
 from ...protocols import AnswerScoring, Path, Question, Scoring, TokenUsage, total_usage
-from ..huggingface.prm import RewardModel
+from ..huggingface.reward_model import RewardModel
 from ..prm.answer_steps import AnswerStepScorer, score_whole_answers
 from ..prm.format import Head, PRMFormat
 from ..prm.newest_steps import check_score

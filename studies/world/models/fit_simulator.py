@@ -27,7 +27,7 @@ from cats_jax import world
 from cats_jax.live.proxies import GeneratorProxy
 from cats_jax.protocols import Generation, Question, StepGenerator, StepRequest
 from cats_jax.reporting import statistics
-from cats_jax.reporting.drawing import drawing, save_figure
+from cats_jax.reporting.figure_setup import drawing, save_figure
 from cats_jax.world import simulator, task
 from search import simulation
 

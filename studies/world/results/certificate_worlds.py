@@ -25,7 +25,7 @@ import tyro
 import theory
 from cats_jax.errors import BadInputError
 from cats_jax.reporting.certificate_premises import COST_SHARE
-from cats_jax.reporting.drawing import drawing, save_figure
+from cats_jax.reporting.figure_setup import drawing, save_figure
 from cats_jax.reporting.selective_answers import THRESHOLDS
 
 from .interval_figure import Value, draw_intervals

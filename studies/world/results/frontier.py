@@ -10,7 +10,7 @@ import numpy as np
 
 from cats_jax.reporting.accuracy_figures import TOKENS, draw_series
 from cats_jax.reporting.appearance import Appearance, appearances
-from cats_jax.reporting.drawing import frame, label_log_axis, make_panels
+from cats_jax.reporting.figure_setup import frame, label_log_axis, make_panels
 from cats_jax.reporting.groups import Group
 
 from .groups import PRMS, accuracy_points

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cats_jax.reporting.drawing import WIDTH, frame, make_panels
+from cats_jax.reporting.figure_setup import WIDTH, frame, make_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cats_jax.reporting.accuracy_figures import TOKENS, draw_series
 from cats_jax.reporting.appearance import appearances
-from cats_jax.reporting.drawing import frame, label_log_axis, make_panels
+from cats_jax.reporting.figure_setup import frame, label_log_axis, make_panels
 from cats_jax.reporting.frontier.mixtures import at_budget, frontier_of
 from cats_jax.reporting.groups import Group, compare
 from cats_jax.reporting.statistics import paired

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cats_jax.reporting.accuracy_figures import TOKENS
 from cats_jax.reporting.appearance import Appearance, appearances
-from cats_jax.reporting.drawing import drawing, frame, label_log_axis, make_panels, save_figure
+from cats_jax.reporting.figure_setup import drawing, frame, label_log_axis, make_panels, save_figure
 from cats_jax.reporting.groups import SIMILAR_COMPUTE
 from cats_jax.reporting.point_labels import DrawnSeries, place_labels
 from cats_jax.scoring.quality_report import draw_calibration

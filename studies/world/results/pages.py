@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cats_jax.reporting.drawing import drawing, save_figure
+from cats_jax.reporting.figure_setup import drawing, save_figure
 from cats_jax.reporting.groups import Group
 
 from .ablations import ablation_tables

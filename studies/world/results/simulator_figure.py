@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cats_jax.reporting.appearance import appearances
-from cats_jax.reporting.drawing import frame, make_panels
+from cats_jax.reporting.figure_setup import frame, make_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
