@@ -90,7 +90,7 @@ class Group(Point):
 
     @property
     def has_policy(self) -> bool:
-        """Whether a policy took actions; fixed baselines take none."""
+        """Whether a policy took actions; fixed strategies take none."""
         return any(row.actions for row in self.rows)
 
     def _column(self, value: str) -> dict[str, float]:
@@ -255,7 +255,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
 
 
 def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group, Group]]:
-    """Pairs of a group with a policy and the best fixed baseline of similar compute in `cost`."""
+    """Pairs of a group with a policy and the best fixed strategy of similar compute in `cost`."""
     baselines = [group for group in found if not group.has_policy]
     policies = [group for group in found if group.has_policy]
     pairs = ((group, best_at_similar_compute(group, baselines, cost)) for group in policies)

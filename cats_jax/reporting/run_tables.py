@@ -76,7 +76,7 @@ def unit(cost: Cost) -> str:
 
 
 def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> list[Sheet]:
-    """The tables of one data set's groups: accuracy, policies against fixed baselines, actions.
+    """The tables of one data set's groups: accuracy, comparisons with fixed strategies, actions.
 
     Args:
         found: groups of one data set, at least one.
@@ -93,8 +93,9 @@ def run_sheets(found: Sequence[Group], title: str, cost: Cost = "tokens") -> lis
 
 def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
     title = (
-        f"policies against the best fixed baseline of at most {SIMILAR_COMPUTE:g} times their "
-        f"{unit(cost)} (chosen on these very questions, which favours it)"
+        "strategies that take actions against the best fixed strategy of at most "
+        f"{SIMILAR_COMPUTE:g} times their {unit(cost)} (chosen on these very questions, which "
+        "favours it)"
     )
     sheet = paired_sheet(pairs, title, "against_fixed", cost)
     dear = [
@@ -106,7 +107,7 @@ def _against_fixed(pairs: Sequence[tuple[Group, Group]], cost: Cost) -> Sheet:
     if not dear:
         return sheet
     note = (
-        f"no fixed baseline of this table is that cheap, and the cheapest one stands against: "
+        f"no fixed strategy of this table is that cheap, and the cheapest one stands against: "
         f"{', '.join(dear)}"
     )
     return dataclasses.replace(sheet, notes=(*sheet.notes, note))

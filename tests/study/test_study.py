@@ -183,7 +183,7 @@ def test_the_rival_of_equal_cost_is_the_best_that_costs_at_most_a_quarter_more()
         group("beam", (1, 1, 1, 1, 0, 0), tokens=125, candidates=51),
         group("best_of_n", (1,) * 6, tokens=126, candidates=60),
         group("beam", (1,) * 6, prm="sparse"),  # of another PRM
-        group("random", (1,) * 6, policy=True),  # no fixed baseline
+        group("random", (1,) * 6, policy=True),  # no fixed strategy
         mine,
     ]
     by_tokens = comparisons.equal_cost_table("t", groups, ["cats", "absent"], "tokens")

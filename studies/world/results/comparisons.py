@@ -1,4 +1,4 @@
-"""Policies against fixed baselines: at equal cost, at the same N, and as chosen on validation."""
+"""Controllers and rules against fixed strategies: at equal cost, at the same N, and as chosen on validation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERDICTS = ("wins", "ties", "loses")
 
 
 def equal_cost_table(name: str, groups: Sequence[Group], labels: Sequence[str], cost: str) -> Table:
-    """Each group of some policies against the best fixed baseline of at most 1.25 times its cost.
+    """Each group of some policies against the best fixed strategy of at most 1.25 times its cost.
 
     `groups` are of one language model; `cost` is a column of the ledger, such as "tokens".
     """
@@ -49,7 +49,7 @@ def verdict_table(name: str, compared: Mapping[str, Table]) -> Table:
 
 
 def same_size_table(name: str, groups: Sequence[Group], label: str) -> Table:
-    """A policy against each fixed baseline at the same N, over PRMs.
+    """A policy against each fixed strategy at the same N, over PRMs.
 
     A cell has wins/ties/losses, the mean difference in accuracy, and how many times the policy's
     tokens the baseline takes.

@@ -111,7 +111,7 @@ class KeptGroup(Group):
 
     @property
     def has_policy(self) -> bool:
-        """Whether a policy took actions; fixed baselines take none."""
+        """Whether a policy took actions; fixed strategies take none."""
         return self.rows.have_actions
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
