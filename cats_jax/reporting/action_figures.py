@@ -57,7 +57,7 @@ def plot_actions(found: Sequence[Group], title: str, run: RunFolder | None) -> d
     looks = appearances(group.strategy for group in found)
     figures: dict[str, Figure] = {}
     for strategy, look in looks.items():
-        mine = [group for group in found if group.strategy == strategy and group.has_policy]
+        mine = [group for group in found if group.strategy == strategy and group.takes_actions]
         extras = sorted({action[0] for group in mine for action in action_counts(group)})
         if len(extras) < 2:
             continue

@@ -89,8 +89,8 @@ class Group(Point):
         return self.strategy, self.num_candidates, self.prm
 
     @property
-    def has_policy(self) -> bool:
-        """Whether a policy took actions; fixed strategies take none."""
+    def takes_actions(self) -> bool:
+        """Whether its searches took actions; fixed strategies take none."""
         return any(row.actions for row in self.rows)
 
     def _column(self, value: str) -> dict[str, float]:
@@ -255,10 +255,10 @@ def summarize(run: RunFolder) -> dict[str, Any]:
 
 
 def cats_pairs(found: Sequence[Group], cost: str = "tokens") -> list[tuple[Group, Group]]:
-    """Pairs of a group with a policy and the best fixed strategy of similar compute in `cost`."""
-    baselines = [group for group in found if not group.has_policy]
-    policies = [group for group in found if group.has_policy]
-    pairs = ((group, best_at_similar_compute(group, baselines, cost)) for group in policies)
+    """Pairs of a group that takes actions and the best fixed strategy of similar `cost`."""
+    baselines = [group for group in found if not group.takes_actions]
+    deciding = [group for group in found if group.takes_actions]
+    pairs = ((group, best_at_similar_compute(group, baselines, cost)) for group in deciding)
     return [(group, rival) for group, rival in pairs if rival is not None]
 
 

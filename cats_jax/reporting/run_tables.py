@@ -217,7 +217,7 @@ def _versus(text: Callable[..., str]) -> Callable[..., str]:
 
 def action_sheet(found: Sequence[Group]) -> Sheet | None:
     """Shares of decisions by number of extra candidates, and the actions' entropy, per group."""
-    deciding = [group for group in found if group.has_policy]
+    deciding = [group for group in found if group.takes_actions]
     if not deciding:
         return None
     counts = [action_counts(group) for group in deciding]

@@ -93,7 +93,7 @@ def test_a_kept_group_has_the_figures_of_its_rows(tmp_path):
     write_run(tmp_path / "weak-one", [greedy(), rows])
     keep_run(tmp_path / "weak-one", tmp_path)
     without, kept = load_groups(tmp_path, "weak", ["one"])
-    assert (without.has_policy, kept.has_policy, len(kept.rows)) == (False, True, 6)
+    assert (without.takes_actions, kept.takes_actions, len(kept.rows)) == (False, True, 6)
     assert kept.accuracy() == rows.accuracy()
     assert kept.accuracy_over_seeds() == rows.accuracy_over_seeds()
     for column in ("correct", "covered", "tokens", "candidates", "generated", "flops"):

@@ -21,7 +21,7 @@ def equal_cost_table(name: str, groups: Sequence[Group], labels: Sequence[str], 
 
     `groups` are of one language model; `cost` is a column of the ledger, such as "tokens".
     """
-    baselines = [group for group in groups if not group.has_policy]
+    baselines = [group for group in groups if not group.takes_actions]
     lines = []
     for group in groups:
         rival = group.strategy in labels and best_at_similar_compute(group, baselines, cost)
@@ -56,7 +56,7 @@ def same_size_table(name: str, groups: Sequence[Group], label: str) -> Table:
     """
     lines = [
         [strategy, *(_at_same_size(groups, label, strategy, size) for size in SIZES)]
-        for strategy in dict.fromkeys(group.strategy for group in groups if not group.has_policy)
+        for strategy in dict.fromkeys(group.strategy for group in groups if not group.takes_actions)
     ]
     header = ["against", *(f"N = {size}" for size in SIZES)]
     return Table(name, header, [line for line in lines if any(line[1:])])

@@ -40,7 +40,7 @@ def draw_frontier(groups: Sequence[Group], title: str) -> Figure:
     looks = _looks()
     for axes, prm in zip(panels, PRMS, strict=True):
         mine = [group for group in groups if group.prm in (None, prm)]
-        _draw_baselines(axes, [group for group in mine if not group.has_policy], looks)
+        _draw_baselines(axes, [group for group in mine if not group.takes_actions], looks)
         for place, label in enumerate(POLICIES):
             line = [group for group in mine if group.strategy == label]
             if line:

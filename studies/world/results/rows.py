@@ -110,8 +110,8 @@ class KeptGroup(Group):
     rows: KeptRows
 
     @property
-    def has_policy(self) -> bool:
-        """Whether a policy took actions; fixed strategies take none."""
+    def takes_actions(self) -> bool:
+        """Whether its searches took actions; fixed strategies take none."""
         return self.rows.have_actions
 
     def by_question(self, value: str = "correct") -> dict[str, float]:
