@@ -22,6 +22,8 @@ from cats_jax.reporting.certificate_premises import check_premises
 from cats_jax.runs.folder import read_run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
+from studies.real import best_of_each_n
+from theory import estimators
 
 _QUESTIONS = 6
 
@@ -441,6 +443,14 @@ def test_a_damaged_manifest_is_named(tmp_path, run, where, entry, message):
     changed = dataclasses.replace(run, manifest={**run.manifest, "config": config})
     with pytest.raises(BadInputError, match=f"manifest.json.*{message}"):
         rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+
+
+def test_the_best_of_all_paths_is_the_answer_of_the_run(run):
+    scores, correct = best_of_each_n.path_outcomes(run.folder)
+    assert scores.shape == correct.shape == (_QUESTIONS, 8)
+    best = estimators.best_at_k(scores, correct, 8)
+    assert best.tolist() == [row.correct for row in run.rows if row.strategy == "best_of_n"]
+    assert 0 < correct.mean() < 1
 
 
 class Counting(ScorerProxy):

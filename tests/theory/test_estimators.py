@@ -93,6 +93,37 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(n):
         assert estimators.pass_at_k(c, n, k) == pytest.approx(share, abs=1e-12)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-np.inf, 0.2, 0.5, 0.7]), st.booleans()), min_size=1, max_size=6
+    )
+)
+def test_best_at_k_is_the_share_of_subsets_whose_best_sample_is_correct(samples):
+    scores, correct = [score for score, _ in samples], [int(right) for _, right in samples]
+    for k in range(1, len(samples) + 1):
+        subsets = list(itertools.combinations(range(len(samples)), k))
+        best = [max(subset, key=lambda i: (scores[i], -i)) for subset in subsets]
+        share = sum(correct[i] for i in best) / len(subsets)
+        found = estimators.best_at_k([scores, scores], [correct, correct], k)
+        np.testing.assert_allclose(found, [share, share], atol=1e-12)
+        assert share <= estimators.pass_at_k(sum(correct), len(samples), k) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("scores", "correct", "k", "message"),
+    [
+        ([0.5, 0.2], [1], 1, "need the same"),
+        ([0.5, np.nan], [1, 0], 1, "must not be NaN"),
+        ([0.5, 0.2], [1, 0.5], 1, "must be 0 or 1"),
+        ([0.5, 0.2], [1, 0], 3, "k=3: must be an integer from 1 to n=2"),
+        ([0.5, 0.2], [1, 0], True, "k=True"),
+    ],
+)
+def test_best_at_k_refuses_what_it_can_not_rank(scores, correct, k, message):
+    with pytest.raises(ValueError, match=message):
+        estimators.best_at_k(scores, correct, k)
+
+
 def test_pass_at_k_is_unbiased():
     p, n, k = 0.13, 12, 5
     mean = sum(binomial(c, n, p) * float(estimators.pass_at_k(c, n, k)) for c in range(n + 1))

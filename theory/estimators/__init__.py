@@ -21,6 +21,7 @@ from .correlation import spearman as spearman
 from .intervals import Estimate as Estimate
 from .intervals import bounded_mean as bounded_mean
 from .intervals import clopper_pearson as clopper_pearson
+from .quantities import best_at_k as best_at_k
 from .quantities import estimate_coverage as estimate_coverage
 from .quantities import estimate_epsilon as estimate_epsilon
 from .quantities import estimate_risk as estimate_risk

@@ -51,6 +51,42 @@ def pass_at_k(num_correct: Numbers, num_samples: Numbers, k: Numbers) -> np.ndar
     return np.where(n - c < k, 1.0, -np.expm1(log_misses))
 
 
+def best_at_k(scores: Numbers, correct: Numbers, k: int) -> np.ndarray:
+    """Mean over all k-subsets of whether the sample with the highest score is correct.
+
+    The unbiased estimate of best-of-k from n samples with scores. The first k samples alone are one
+    subset, so their result varies more. The sample of rank r, from 0, is the best of a share
+    C(n - 1 - r, k - 1) / C(n, k) of the subsets. Of equal scores the first sample ranks higher, as
+    in a search. With k = 1 it is the share of correct samples.
+
+    Args:
+        scores: [..., n]; -inf for a sample without an answer.
+        correct: [..., n]; 1 for a correct sample, 0 for another one.
+        k: samples of a subset, 1 to n.
+
+    Returns:
+        f64[...]; in [0, 1], at most `pass_at_k`.
+
+    Raises:
+        ValueError: the shapes differ, a score is NaN, a value of `correct` is not 0 or 1, or k is
+            out of its range.
+    """
+    values, right = arguments.floats("scores", scores), arguments.floats("correct", correct)
+    if values.ndim == 0 or values.shape != right.shape:
+        raise ValueError(
+            f"scores has shape {values.shape}, correct {right.shape}: need the same, [..., n]"
+        )
+    if np.isnan(values).any() or not np.isin(right, (0.0, 1.0)).all():
+        raise ValueError("scores must not be NaN, and correct must be 0 or 1")
+    n = values.shape[-1]
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= n:
+        raise ValueError(f"k={k!r}: must be an integer from 1 to n={n}")
+    order = np.argsort(-values, axis=-1, kind="stable")
+    rank = np.arange(n - 1)
+    share = np.cumprod(np.concatenate([[k / n], np.maximum(n - k - rank, 0) / (n - 1 - rank)]))
+    return np.take_along_axis(right, order, axis=-1) @ share
+
+
 def estimate_coverage(num_correct: Numbers, num_samples: Numbers, num_candidates: int) -> Estimate:
     """Mean coverage p_N over questions, with an interval over questions (`bounded_mean`).
 

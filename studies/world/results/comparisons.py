@@ -1,4 +1,4 @@
-"""Controllers and rules against fixed strategies: at equal cost, at the same N, and as chosen on validation."""
+"""Controllers and rules against fixed strategies: at equal cost, at the same N, and as chosen."""
 
 from __future__ import annotations
 
