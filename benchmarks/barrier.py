@@ -9,7 +9,7 @@ samples are back and scored, and the PRM scores in one pass whatever waits for i
 
 Lengths are those of recorded solutions: a line of `SOLUTIONS.jsonl` has a list `responses`, whose
 steps are split at blank lines and counted in tokens of a Hugging Face folder. Without the two
-files, lengths are drawn from a log-normal distribution fitted to 800 solutions of Qwen2.5-Math.
+options, lengths are drawn from a log-normal distribution fitted to 800 solutions of Qwen2.5-Math.
 What a search asks for is drawn beforehand, so that the ways differ in time alone.
 
 The policy and the PRM have 7.6e9 parameters in bfloat16 and a GPU each, with the data sheet of an

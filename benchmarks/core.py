@@ -7,10 +7,10 @@ spends one whole reasoning step. CATS does that in two ticks (two base children 
 actor, 2x128, decides about the rest), beam in one. The time of all `plan`s and `commit`s of the
 step is divided by the *valid* candidates that came of it, never by padding; asking the language
 model is not part of it. In training a recorder makes transitions of CATS' decisions in the same
-program as `commit`: the column "commit, record", which is part of "together". Beside each stands a
-plain-Python loop that does the same, the oracle of
-the tests, with the actor in numpy. Times are CPU seconds of the process (a shared machine changes
-wall time, not these), median over the repetitions.
+program as `commit`. The column "commit, record" has the time of that program, and "together" is its
+sum with "plan". Beside each stands a plain-Python loop that does the same, the oracle of the tests,
+with the actor in numpy. Times are CPU seconds of the process (a shared machine changes wall time,
+not these), median over the repetitions.
 
 The second table has what a first search waits for: tracing and compiling the driver's `plan` and
 `commit`. The strategies take turns. Programs are compiled as the driver compiles them

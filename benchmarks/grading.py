@@ -2,9 +2,10 @@
 
     python benchmarks/grading.py [--data FOLDER] [--pairs 3000] [--workers 2]
 
-FOLDER holds the data sets in their published layouts (math500.jsonl, aime24.jsonl, amc23.jsonl,
-gsm8k_test.jsonl, olympiadbench_*.jsonl); without it the hand-written pairs alone are graded. The
-labels of the renderings and near misses follow from how they are made (`answer_renderings`).
+FOLDER holds five data sets in their published layouts: math500.jsonl, aime24.jsonl, amc23.jsonl,
+gsm8k_test.jsonl and olympiadbench_oe_to_maths_en_comp.jsonl. Without it the hand-written pairs
+alone are graded. The labels of the renderings and near misses follow from how they are made
+(`answer_renderings`).
 """
 
 from __future__ import annotations

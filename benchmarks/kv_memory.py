@@ -1,7 +1,8 @@
 """The transformers bridge within bounds on its cached keys and values: memory, time, results.
 
-The same search several times, each in a process of its own: without a bound that matters, then with
-shares of what the first one held at its peak, policy and PRM each. The results must be equal.
+The same search runs several times, each time in a process of its own. The first one has the default
+bound. In the others the caches of policy and PRM are bounded by shares of their peak sizes in the
+first. The results must be equal.
 
     python benchmarks/kv_memory.py [--strategy majority] [--questions 64] [--num-candidates 256]
 """

@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/page_opening.py runs/NAME/page.html
 
-Prints the size of the file, the time to the first contentful paint and until the index is open
-(medians of several loads), and the time to open a question's trees, beside those that are opened
-anyway, from the key press to the drawn tree (all configurations of the first questions).
+Prints the size of the file, the time to the first contentful paint, and the time until the index is
+open (medians of several loads). Then it opens questions, each with the trees of the first and the
+last configuration, and prints the time from the request to the drawn trees, and the size of the
+JavaScript heap.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Tokens that a PRM computes for one path of T steps, as a search scores it: step by step.
 
 Scoring only the newest step on top of its cached prefix costs each token once, about s·T for steps
-of s tokens; scoring the whole path again at every step, as other systems do, costs s·T(T+1)/2.
-Both are counted by the scorer, on tiny models with random weights in the layouts of the published
-families; the whole-path column forgets what is cached before each call. vLLM caches blocks of 32
-tokens, so that a step also costs what it shares a block with.
+of s tokens; scoring the whole path again at every step, as other systems do, costs s·T(T+1)/2. The
+scorer counts both, on tiny models with random weights in the layouts of two published families
+(Qwen2.5-Math-PRM and RLHFlow). For the column "whole path" the cache is emptied before each call.
+vLLM caches blocks of 32 tokens, so that a step also costs what it shares a block with.
 
     python benchmarks/prm_tokens.py [--steps 5 10 20 40]
     .venv-vllm/bin/python benchmarks/prm_tokens.py --backend vllm

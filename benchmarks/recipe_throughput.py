@@ -191,7 +191,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--num-candidates", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--strategies", nargs="+", help="labels; default: all but greedy")
+    parser.add_argument(
+        "--strategies",
+        nargs="+",
+        help="labels, but for greedy decoding, which is left out; default: all",
+    )
     options = parser.parse_args(arguments)
     recipe = load_recipe(options.recipe)
     asked = load_questions(recipe.questions).select(shuffle=None, start=0, count=options.questions)

@@ -1,4 +1,4 @@
-"""Majority and best-of-N at several N and with several PRMs: sharing paths against none.
+"""Votes and best-of-N at several N and with several PRMs, with shared paths and without.
 
 The embedded world's validation questions, the weak policy. The two kinds take turns, after a run
 with one PRM that compiles.

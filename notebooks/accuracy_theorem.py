@@ -40,8 +40,8 @@ plt.rcParams.update({"figure.dpi": 80, "axes.grid": True, "grid.alpha": 0.3, "fo
 #
 # $\gamma(q)$ belongs to a draw, not to a question. For independent draws its mean is at most
 # $(1-1/N)^{N-1}$, whatever the law of the true values; for values uniform on $[0,1]$ it is
-# $1/(N+1)$, and for a yes-or-no truth nearly always 0, because then two of the solutions are
-# equally good.
+# $1/(N+1)$, and for a yes-or-no truth and a large $N$ it is nearly 0, because mostly two of the
+# solutions are then equally good.
 
 
 # %%
@@ -116,8 +116,8 @@ assert np.isclose(accuracy, 0.675)
 assert claimed > accuracy > averaged
 
 # %% [markdown]
-# With a gap that *every* draw is sure to have the theorem is true, but for independent draws this
-# gap is 0. Then the bracket is $1-\delta-(N-1)$, and the theorem says nothing for $N\ge2$.
+# With the smallest gap of *all* draws the theorem is true. For independent draws this smallest gap
+# is 0. Then the bracket is $1-\delta-(N-1)$, and the theorem says nothing for $N\ge2$.
 #
 # ## 2. The exponential is never informative for three candidates or more
 #

@@ -105,9 +105,9 @@ assert abs(covered[-1].value - np.mean(correct > 0)) < 1e-12
 # %% [markdown]
 # ## Risk: the gap, and what bounds it
 #
-# $|r-y|$ of the final scores, on validation questions that none of the models was trained on. From
-# these held-out data alone `holdout_bound` bounds the risk on new questions; the unit is the
-# question.
+# The risk is the mean deviation $|s-R^*|$ of a final score $s$ from the true reward, on validation
+# questions that none of the models was trained on. From these held-out data alone `holdout_bound`
+# bounds the risk on new questions; the unit is the question.
 
 # %%
 print(f"{'PRM':12} {'held-out risk':>13} {'bound':>6} {'test risk':>9}")
@@ -202,8 +202,8 @@ assert at_mean_gap < 0
 # Best-of-n for every n up to 16 from the same paths: the path of rank r is the best of
 # $\binom{16-r}{n-1}$ of the $\binom{16}{n}$ subsets, which gives the mean over all of them. The
 # best PRM follows coverage. The one that learnt from step labels alone loses with every candidate
-# beyond the second, which is possible where $\gamma<\varepsilon$. (Section 4.3 of the paper speaks
-# only of more paths that are needed for a higher accuracy.)
+# beyond the second, which is possible where $\gamma<\varepsilon$. (Section 4.3 of the paper says
+# that a larger error needs more paths, and not that more paths can lower the accuracy.)
 
 
 # %%

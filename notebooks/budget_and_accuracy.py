@@ -236,8 +236,9 @@ figure.tight_layout()
 # %% [markdown]
 # ## 5. Your own numbers
 #
-# Estimate $p_1$ by sampling, $\varepsilon$ on held-out data (`theory.estimators.estimate_epsilon`)
-# and take the smallest margin you are willing to assume.
+# Estimate $p_1$ by sampling and $\varepsilon$ on held-out data
+# (`theory.estimators.estimate_epsilon`). Take a margin $\gamma$ that you assume every question to
+# have at least.
 
 # %%
 mine = {"p1": 0.12, "gap": 0.25, "epsilon": 0.15, "delta": 0.01}

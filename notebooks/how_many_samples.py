@@ -158,8 +158,9 @@ assert lost <= min(most, paired)
 # %% [markdown]
 # ## 5. Looking while questions come in
 #
-# A test for a fixed number of questions may be looked at once. An e-process may be looked at after
-# each question, and the search may stop there. `cats-jax evaluate --until-certified` does so.
+# A test for a fixed number of questions may be looked at once. An *e-process*, a running measure of
+# the evidence against a claim, may be looked at after each question, and the run may end there.
+# `cats-jax evaluate --until-certified` does so.
 
 # %%
 beam = names.index("beam N=16")
@@ -251,8 +252,8 @@ else:
     print("The reference material is not there: this section is left out.")
 
 # %% [markdown]
-# One solution is enough for an accuracy above .8 there. That more of them lose nothing or gain
-# something takes more questions than 100.
+# One solution is enough for an accuracy above .8 there. More than 100 questions are needed to show
+# that one solution loses nothing, or that eight gain something.
 #
 # ## 8. The premises in plain words
 #

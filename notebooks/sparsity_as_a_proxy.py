@@ -14,9 +14,9 @@
 # The paper bounds the generalization gap of a process reward model (PRM) by a function of its
 # number of nonzero weights (section 5.1, eq. 8), sees "a clear correlation" between sparsity and
 # test error in a table of five PRMs (appendix G, `tab:sparse`), and makes sparsity a part of its
-# controller's state (section 5.2). These questions are answered below by numbers that are
-# asserted. What does the bound say about those five PRMs? What can a table of five show? What do
-# the PRMs of the embedded world, whose quality is known, show? How large are the errors of six
+# controller's state (section 5.2). The cells below answer four questions by numbers that they
+# assert. What does the bound say about those five PRMs? What can a table of five show? What do the
+# PRMs of the embedded world, whose quality is known, show? How large are the errors of six
 # published PRMs?
 
 # %%

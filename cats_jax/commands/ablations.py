@@ -32,7 +32,7 @@ def ablations(
         calibration: calibration of the PRMs: a file of `cats-jax calibrate`, or a policy's name
             such as "weak".
         actions: action table of every row, in place of the configurations' own: "temperature",
-            "top-p" or "top-k".
+            "top-p", "top-k", "narrow" or "ask".
         num_seeds: controllers per row.
         num_iterations: iterations of each training, in place of the configurations' own.
         set: NAME=VALUE for every row, as in `cats-jax train --set`.

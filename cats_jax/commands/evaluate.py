@@ -61,19 +61,21 @@ def evaluate(
             models fit into memory, and stop; models, controllers and hub data may be missing.
         measure: with --dry-run, also load the models, search for about a minute, and print how
             long every cell would take; nothing is written.
-        keep_going: continue a run in which every search failed, 20 for one reason.
+        keep_going: continue where a run would stop, because every search so far has failed, and 20
+            of them for the same reason.
         timings: print where the wall time went.
         wandb: also log to this Weights & Biases project.
         searching: where questions are searched.
         bank: replay a step bank of these questions in the graph, in place of calling the models.
-        held_out: run on other questions, which gives epsilon, the largest deviation of the scores.
-            An answer is certified if it leads every other answer by more than 2 epsilon.
+        held_out: run on other questions, which gives epsilon: on the share --quantile of them no
+            score deviates from the truth by more. An answer is certified if it leads every other
+            answer by more than 2 epsilon.
         quantile: share of held-out questions on which that epsilon holds, in (0, 1].
         resume: continue a run folder that has rows; --no-resume refuses it.
         functions: run the code of functions that the recipe names as module:function.
         until_certified: stop as soon as it is settled whether the accuracy of the recipe's one
-            configuration is above this number, and write certificate.json to the run folder. Of
-            several seeds a question has the mean.
+            configuration is above this number, and write certificate.json to the run folder. With
+            several seeds, the value of a question is the mean over its seeds.
         against: with --until-certified, the claim is that the accuracy is at most this number below
             that of the strategy of this label, at its largest N.
         delta: largest probability that the decision of --until-certified is false; default: 0.05.

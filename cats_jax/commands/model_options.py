@@ -24,7 +24,7 @@ class ModelOptions:
             and a GPU is there, else hf), or the address of a server of vLLM or SGLang that has the
             model.
         device: cpu, cuda, cuda:N or auto; default: cpu on the backend hf, auto on others.
-        dtype: float32 or bfloat16; a server has its own.
+        dtype: float32 or bfloat16, on vLLM also float16; a server has its own.
         batch_tokens: largest number of tokens that the backend hf computes together, in memory.
             Default: 65536, and 32768 for score and quality.
         kv_cache_gib: size of the cache of keys and values in GiB; for the backend hf. Default: a

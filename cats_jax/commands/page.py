@@ -46,5 +46,7 @@ def page(
         soft_wrap=True,
     )
     if not size.trees:
-        console.print("trees are written by recipes with 'trees: true'", markup=False)
+        console.print(
+            "trees are written for N up to 64, and for larger N with 'trees: true'", markup=False
+        )
     return 0

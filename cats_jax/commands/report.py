@@ -58,8 +58,9 @@ def report(
             in their logarithm from the cheapest to the most expensive configuration.
         paper: also put the paper's ablations and its comparison beside the runs, where the runs
             have the paper's policy, PRMs, data sets and strategies as recipes/paper names them.
-        held_out: run on other questions, which gives epsilon, the largest deviation of the scores.
-            An answer is certified if it leads every other answer by more than 2 epsilon.
+        held_out: run on other questions, which gives epsilon: on the share --quantile of them no
+            score deviates from the truth by more. An answer is certified if it leads every other
+            answer by more than 2 epsilon.
         quantile: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError

@@ -36,8 +36,8 @@ def rescore(
         output: new run folder; default: the old one's name and "-rescored".
         path_score: aggregation of step scores.
         vote: how the answer is chosen among the finished paths.
-        prm: score every path with this PRM: a folder, a name of the embedded world, confidence,
-            the policy's own, or chat-judge, the model --served-name of the endpoint --backend.
+        prm: score every path with this PRM: a folder, a name of the embedded world, "confidence"
+            (the policy's own), or "chat-judge" (the model --served-name of the endpoint --backend).
         prm_format: format in which that PRM reads a solution.
         prm_adapter: folder of a LoRA adapter, merged into that PRM's weights.
         prm_head: file of a linear head, in place of the format's read-out.

@@ -35,8 +35,9 @@ def serve(
 ) -> int:
     """Serve searches to OpenAI's clients: /v1/chat/completions, /v1/models, /healthz, /metrics.
 
-    The environment variable CATS_JAX_TOKEN may hold the bearer token. SIGTERM and Ctrl+C take no
-    new searches and end the server when those in flight have ended.
+    The environment variable CATS_JAX_TOKEN may hold the bearer token. After SIGTERM or Ctrl+C the
+    server takes no new searches. It ends when the searches in flight have ended, at the latest
+    after --grace seconds.
 
     Args:
         recipe: recipe whose policy, PRM, strategies, N and limits are served; its first strategy, N

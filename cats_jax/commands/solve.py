@@ -67,8 +67,9 @@ def solve(
             proportional_resampling, mcts, global_mcts, litesearch, speculative_rejection,
             sequential_halving, adaptive_consistency, early_stopping_consistency, self_certainty,
             deepconf, deepconf_online, gen_select, universal_self_consistency, pairwise_borda,
-            llama_berry, sequential_best_of_n, cats or cats_random; or a function of your own as
-            module:function; or the label of a strategy in the recipe. Default: beam.
+            mctsr, ab_mcts_a, llama_berry, sequential_best_of_n, learned_stopping, cats or
+            cats_random; or a function of your own as module:function; or the label of a strategy in
+            the recipe. Default: beam.
         certified: certificate.json of `cats-jax certify`: search with its strategy and N, and
             without a recipe also with its models, calibration and limits.
         elsewhere: search without the guarantee if models or limits differ from the certificate's.
@@ -88,11 +89,11 @@ def solve(
         prm_head: .safetensors file of a linear head on the last hidden state of a plain language
             model, whose sigmoid is the score; for the backend hf.
         loading: how policy and PRM are loaded.
-        checkpoint: folder of the controller, for --strategy cats or learned_stopping; default: the
-            shipped controller of cats.
-        calibration: calibration of the PRM, a file of `cats-jax calibrate` or "none"; default: that
-            of the controller's training with these models, or the one shipped for the embedded
-            world's.
+        checkpoint: controller of --strategy cats, a folder or the name of a shipped one (default:
+            "cats"); or folder of the stopper, which --strategy learned_stopping needs.
+        calibration: calibration of the PRM: a file of `cats-jax calibrate`, a shipped name such as
+            "weak", or "none"; default: that of the controller's training with these models, or the
+            one shipped for the embedded world's.
         beam_width: K, the number of paths kept; default: the strategy's.
         path_score: aggregation of step scores: min, last, mean or product.
         max_depth: largest number of reasoning steps of a path; default: 10.

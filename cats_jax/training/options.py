@@ -28,7 +28,8 @@ class TrainingOptions:
             "narrow" or "ask" (see docs/methods/cats.md).
         bank: step bank to train on; default: the simulator of the embedded world.
         validation: step bank to compare on; default: a random fifth of the questions of --bank.
-        calibration: calibration of the bank's PRMs: a file of `cats-jax calibrate`, or "weak".
+        calibration: calibration of the bank's PRMs: a file of `cats-jax calibrate`, a shipped name
+            such as "weak", or "none".
         online: recipe of `cats-jax evaluate` to train on by real searches, with its policy, PRMs,
             calibration and questions, in place of the simulator. One controller is trained and none
             is compared; the same command resumes a training that was killed.
