@@ -1,1 +1,1 @@
-"""The study of released language models: adapters, their calibration, and a demo."""
+"""The study of released language models: adapters, linear PRMs, recorded searches and a demo."""

@@ -5,7 +5,8 @@
 SAMPLES is a .jsonl.gz file. A line has `row`, the number of a question, and `samples` with `steps`,
 `scores` of the PRM, and `right`. As in `cats-jax calibrate`, a step counts as right if a recorded
 completion of its text is right, and groups of 1 to 16 siblings give its votes. Only first steps are
-read, because later steps have hardly any siblings.
+read, because later steps have hardly any siblings. Questions before row `--first-row`, by default
+100, are left for searches.
 
 With `--questions FILE` SAMPLES has paths instead: `question`, `steps`, `labels` and, by PRM,
 `scores` of the steps. A path is right if its last label is 1. Paths without scores, which

@@ -4,8 +4,8 @@
 
 A row of PATHS is a path, as in `recorded_searches`: `question`, `steps`, `labels`, and `scores`
 with a list of step scores for each PRM. A path is right if its last label is 1. A path without
-scores was cut, and has no answer. With `--prm` the stopper reads the last step scores of this PRM,
-and its vote is weighted by them.
+scores, or without a final answer in its steps, has no answer. With `--prm` the stopper reads the
+last step scores of this PRM, and its vote is weighted by them.
 """
 
 from __future__ import annotations
