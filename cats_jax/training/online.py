@@ -32,7 +32,7 @@ from ..grading.graders import default_grader
 from ..models.backend import check_there
 from ..models.hub import fetch_models
 from ..models.readable import check_readable
-from ..models.resolve import check_shares, resolve_models
+from ..models.resolve import check_gpu_shares, resolve_models
 from ..models.source import ModelSource
 from ..protocols import AnswerGrader, warn_note
 from ..specs.calibrations import CalibrationValues, calibration_of
@@ -244,7 +244,7 @@ def _searches(
     """Searches with the recipe's models, which are checked and loaded here."""
     specs = (recipe.policy, *recipe.prms)
     check_there(specs)
-    check_shares(recipe.policy, recipe.prms)
+    check_gpu_shares(recipe.policy, recipe.prms)
     for spec in specs:
         models.check(spec)
     policy = models.policy(recipe.policy)
