@@ -174,7 +174,7 @@ def _endpoint(policy: PolicySpec) -> list[str]:
     """A line on what a chat endpoint can do, found by short requests; empty for other models."""
     if not policy.chat:
         return []
-    from ..models.serving.chat_policy import chat_policy  # of the extra 'http'
+    from ..models.serving.chat import chat_policy  # of the extra 'http'
 
     try:
         return [chat_policy(policy, patience=_ENDPOINT_PATIENCE).found]

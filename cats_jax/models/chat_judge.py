@@ -21,8 +21,8 @@ def chat_judge(spec: PrmSpec) -> JudgeScorer:
         BadInputError: the judge's format does not write, or the endpoint refuses the first request.
         RunStoppedError: the endpoint does not answer, or `max_cost` is reached.
     """
+    from .serving.chat import ChatPolicy
     from .serving.chat_endpoint import ChatEndpoint
-    from .serving.chat_policy import ChatPolicy
 
     chosen = chat_judge_format(spec)
     assert isinstance(chosen.read_out, WrittenVerdict)

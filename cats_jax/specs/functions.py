@@ -23,8 +23,11 @@ SHIPPED = {
 }
 """Functions of this package that a recipe names in place of a PRM, by their short names."""
 
-CHAT = "cats_jax.models.serving.chat_policy:chat_policy"
-"""The function of this package that makes a policy with `chat: true`."""
+CHAT = "cats_jax.models.serving.chat:chat_policy"
+"""The function of this package that makes a policy with `chat: true`.
+
+Manifests and certificates of earlier versions have these names, so they must stay.
+"""
 
 AT_ENDPOINTS = (CHAT, SHIPPED["chat-judge"])
 """Functions of this package whose models are those of chat endpoints."""

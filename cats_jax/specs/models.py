@@ -275,7 +275,7 @@ class PolicySpec(ModelSpec):
             keep them. Searches that read them are refused without them. For "vllm" and servers.
             Default: True.
         chat: whether the backend is an endpoint of OpenAI's chat completions without token ids, see
-            `models.serving.chat_policy`. `served_name` is then its model, and there is no `path`.
+            `models.serving.chat`. `served_name` is then its model, and there is no `path`.
         examples: solved problems for BoostStep, which wraps the policy then; or their file.
     """
 

@@ -453,6 +453,12 @@ def test_the_best_of_all_paths_is_the_answer_of_the_run(run):
     assert 0 < correct.mean() < 1
 
 
+def test_the_paths_of_several_prms_are_not_pooled(tmp_path):
+    both = _run(tmp_path / "both", ["best_of_n"], prms=["good", "bad"])
+    with pytest.raises(BadInputError, match="needs rows of one PRM and one seed"):
+        best_of_each_n.path_outcomes(both.folder)
+
+
 class Counting(ScorerProxy):
     """Counts the paths that a PRM scores in .25 s each, and the questions that it forgets."""
 

@@ -23,8 +23,8 @@ from cats_jax.evaluation.evaluate import cost_bounds
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
 from cats_jax.models.serving import http_engine
+from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
 from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, ReplyFile
-from cats_jax.models.serving.chat_policy import ChatPolicy, path_text, split_steps, text_ids
 from cats_jax.models.serving.spending import Spending
 from cats_jax.protocols import Question, Step, StepRequest
 from cats_jax.specs.recipe import parse_recipe

@@ -12,7 +12,7 @@ from chat_server import PROBES, SECRET, serving
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.models.serving.chat_policy import ChatPolicy, chat_policy
+from cats_jax.models.serving.chat import ChatPolicy, chat_policy
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.models import PolicySpec

@@ -13,7 +13,7 @@ import tiny_gguf
 import cats_jax
 import search
 from cats_jax.live.searcher import Searcher
-from cats_jax.models.serving.chat_policy import ChatPolicy, chat_policy, path_text
+from cats_jax.models.serving.chat import ChatPolicy, chat_policy, path_text
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.models import PolicySpec
 

@@ -18,7 +18,7 @@ import cats_jax
 import search
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.huggingface.generator import HuggingFaceGenerator
-from cats_jax.models.serving.chat_policy import ChatPolicy, chat_policy
+from cats_jax.models.serving.chat import ChatPolicy, chat_policy
 from cats_jax.protocols import Question, StepRequest
 from cats_jax.specs.models import PolicySpec
 from cats_jax.world.tokenizer import BOS_ID, EOS_ID, PAD_ID, build_tokenizer

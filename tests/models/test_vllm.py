@@ -32,7 +32,7 @@ from cats_jax.models.huggingface.generator import HuggingFaceGenerator
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.format import WORLD
 from cats_jax.models.resolve import resolve_models
-from cats_jax.models.serving import chat_policy
+from cats_jax.models.serving import chat
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.http_engine import HTTPSampler, ServerClient
 from cats_jax.models.serving.token_engine import SampleRequest
@@ -472,16 +472,16 @@ def test_searches_without_token_ids(monkeypatch, tmp_path, hf_policy, hf_scorer,
     """Through vLLM's chat completions: graded answers, and a ledger that is the server's count."""
     # The probe of the embedded world's model is in its own language.
     for name, text in (("ASKED", "((50*4)-21)+15=?"), ("BEGUN", "50*4=2")):
-        monkeypatch.setattr(chat_policy, f"_{name}", text)
-    monkeypatch.setattr(chat_policy, "_REST", "00")
-    monkeypatch.setattr(chat_policy, "_STOP", "200-")
+        monkeypatch.setattr(chat, f"_{name}", text)
+    monkeypatch.setattr(chat, "_REST", "00")
+    monkeypatch.setattr(chat, "_STOP", "200-")
     # Beside a model of the type qwen2, transformers reads any tokenizer as one of Qwen 2.
     build_tokenizer().save_pretrained(tmp_path)
     options = ("--served-model-name", "weak", "--tokenizer", str(tmp_path))
     asked = questions.questions[:8]
     with serving(world.policy_path("weak"), *options) as address:
         spec = PolicySpec(backend=address, chat=True, served_name="weak", format="plain", **LIMITS)
-        policy = chat_policy.chat_policy(spec)
+        policy = chat.chat_policy(spec)
         assert "whole answers and single steps by continuation; a start without" in policy.found
         right, steps = {}, {}
         for strategy in (greedy(), majority(), best_of_n(), beam(), load_controller("cats")):

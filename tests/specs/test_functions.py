@@ -8,7 +8,7 @@ from made_runs import manifest, row
 from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.runs.folder import RunWriter
-from cats_jax.specs.functions import load_function, locate_function
+from cats_jax.specs.functions import AT_ENDPOINTS, load_function, locate_function
 
 _RECIPE = """
 strategies: [{{name: "{module}:searches", label: mine, command: x}}]
@@ -117,3 +117,11 @@ def test_a_module_that_fails_when_it_is_imported_is_one_line(tmp_path, module):
     (tmp_path / "mine" / "parts.py").write_text("1 / 0\n")
     with pytest.raises(BadInputError, match=r"the module 'mine.parts' \(division by"):
         load_function("mine.parts:searches")
+
+
+def test_the_names_in_earlier_manifests_stay():
+    assert AT_ENDPOINTS == (
+        "cats_jax.models.serving.chat:chat_policy",
+        "cats_jax.models.chat_judge:chat_judge",
+    )
+    assert all(callable(load_function(name)) for name in AT_ENDPOINTS)

@@ -20,7 +20,6 @@ import numpy as np
 
 from ...runs.folder import Row, RunFolder
 from ..groups import Group, Key, Point, mean_by_question
-from ..statistics import DIGITS
 from .mixtures import frontier_of
 
 NUM_BINS = 5
@@ -171,9 +170,5 @@ def _slopes(hull: Sequence[Point], cost: str) -> list[float]:
 
 
 def _best(hull: Sequence[ByDifficulty], price: float, cost: str) -> Group:
-    def value(point: ByDifficulty) -> tuple[float, float]:
-        # At the price of a slope two points are equal up to rounding: the cheaper one is chosen.
-        spent = point.mean(cost)
-        return round(point.mean("correct") - price * spent, DIGITS), -spent
-
-    return max(hull, key=value).chosen[0]
+    best = max(hull, key=lambda point: point.mean("correct") - price * point.mean(cost))
+    return best.chosen[0]

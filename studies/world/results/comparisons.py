@@ -1,4 +1,4 @@
-"""Controllers and rules against fixed strategies: at equal cost, at the same N, and as chosen."""
+"""Strategies with actions against fixed ones: at equal cost, at equal N, chosen on validation."""
 
 from __future__ import annotations
 
