@@ -217,7 +217,7 @@ notebooks: $(STAMP)
 	@$(TEST_ENV) $(BIN)/python notebooks/execute.py
 
 mutants: $(STAMP)
-	@$(TEST_ENV) $(BIN)/python tests/mutants.py
+	@$(TEST_ENV) $(QUICK_PROGRAMS) $(BIN)/python tests/mutants.py
 
 world: $(STAMP)
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m studies.world.models.build

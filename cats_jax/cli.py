@@ -93,12 +93,12 @@ def _formatted(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words == ["--version"]:
-        print(f"cats-jax {__version__}")
-        return 0
     try:
+        if words == ["--version"]:
+            print(f"cats-jax {__version__}")
+            return _flushed(0)
         with interruptible():
-            return tyro.extras.subcommand_cli_from_dict(
+            code = tyro.extras.subcommand_cli_from_dict(
                 _COMMANDS,
                 args=_current(words),
                 prog="cats-jax",
@@ -106,6 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 "JAX_PLATFORMS=cpu and OMP_NUM_THREADS=1 unless they are set already. --version "
                 "prints the version.",
             )
+        return _flushed(code)
     except (BadInputError, RunStoppedError, ModelContractError) as error:
         # A message may quote a file's or a model's text.
         print(f"cats-jax: {printable(str(error))}", file=sys.stderr)
@@ -129,6 +130,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         print(f"cats-jax: {_unexpected(error)}", file=sys.stderr)
         return 1
+
+
+def _flushed(code: int) -> int:
+    """The exit code, once the output is written; Python can't report an error of its own flush."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What can't be written is dropped, or Python tries again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+    return code
 
 
 def _current(words: Sequence[str]) -> list[str]:

@@ -74,10 +74,15 @@ class StoppingConfig:
         sizes, most = self.num_candidates, search.state.MAX_CANDIDATES
         if not sizes or not all(2 <= size <= most for size in sizes):
             raise ValueError(f"num_candidates must be values of 2 to {most}, got {sizes}")
+        for name in ("num_candidates", "actor_hidden", "critic_hidden"):
+            for value in getattr(self, name):
+                search.interface.check_count(name, value, 1)
         if not self.prices or not all(0.0 <= price < float("inf") for price in self.prices):
             raise ValueError(f"prices must be numbers >= 0, got {self.prices}")
         for name in ("num_episodes", "num_iterations"):
             search.interface.check_count(name, getattr(self, name), 1)
+        if not 0.0 <= self.entropy_weight < float("inf"):
+            raise ValueError(f"entropy_weight must be a number >= 0, got {self.entropy_weight}")
 
 
 def stopping_networks(config: StoppingConfig) -> tuple[Network, Network]:
@@ -199,7 +204,7 @@ def stopping_times(
 
     Args:
         config: configuration of the training; static.
-        recorded: recorded paths, at least N of each question.
+        recorded: recorded paths, M of each question; the stopper stops at the latest at min(N, M).
         price: price of 100 paths.
     """
     actor, _ = stopping_networks(config)
@@ -209,7 +214,8 @@ def stopping_times(
         logits = actor.apply(params, features)
         begun = 1 + jnp.arange(right.shape[0], dtype=jnp.int32)
         stops = logits[:, search.stopping.STOP] >= logits[:, search.stopping.MORE]
-        stops_at = jnp.argmax(stops | (begun >= num_candidates)).astype(jnp.int32)
+        most = jnp.minimum(num_candidates, right.shape[0])
+        stops_at = jnp.argmax(stops | (begun >= most)).astype(jnp.int32)
         return stops_at + 1, is_right[stops_at]
 
     return jax.vmap(one)(recorded.answers, recorded.right)

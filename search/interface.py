@@ -75,6 +75,12 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name} must be below 2**31, got {value!r:.40}")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise ValueError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
 def share_of_candidates(expansion: int) -> Callable[[Any], Any]:
     """The width K = max(1, N // expansion), on ints and on traced arrays.
 
@@ -104,6 +110,11 @@ def no_memory(state: SearchState) -> tuple[()]:
 def no_earlier_draws(state: SearchState) -> Int[Array, ""]:
     """The number 0, of methods that sample the children of a node in one step."""
     return jnp.int32(0)
+
+
+def all_earlier_draws(state: SearchState) -> Int[Array, ""]:
+    """All candidates of earlier steps, of trees in which nodes of equal texts get children."""
+    return state.spent - state.used
 
 
 def no_report(state: SearchState, plan: Plan) -> tuple[()]:

@@ -3,7 +3,7 @@
     .venv/bin/python tests/mutants.py           # all of them: takes long
     .venv/bin/python tests/mutants.py TEXT ...  # those with such a text in their name or file
 
-Each mutant is one edit, applied to a fresh copy of the tree, never to the working tree. The tests
+Each mutant is one edit, applied to a copy of the tree, never to the working tree. The tests
 named by a mutant must pass before the edit and fail after it. Exit code 0: all caught; 1: one
 survived; 2: the list itself is wrong (the code to replace is not there exactly once, the tests do
 not pass unmutated, or pytest did not run them).
@@ -14,22 +14,27 @@ line breaks, quotes, brackets, comments and the rest of the file may change. `if
 """
 
 import ast
+import concurrent.futures
 import copy
 import dataclasses
+import itertools
 import os
 import pathlib
+import queue
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeVar
 
 import rich.console
-import rich.table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -962,7 +967,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "Verdict.HOLDS if proof else Verdict.OPEN", "Verdict.HOLDS",
         "tests/theory/test_checks.py -k verdict_is_what_was_found"),
     Mutant("sampling noise refutes a claim", "theory/checks/report.py:judge",
-        "high[worst] < -tolerance", "value[worst] < -tolerance",
+        "high[worst] < -_ROUNDING", "value[worst] < -_ROUNDING",
         "tests/theory/test_checks.py -k beyond_its_interval"),
     Mutant("epsilon's upper end is one order statistic too low",
         "theory/estimators/quantities.py:estimate_epsilon",
@@ -1082,8 +1087,8 @@ class BrokenListError(Exception):
 
 
 def main(texts: Sequence[str]) -> int:
-    """Try every mutant that is meant, print a table, return the exit code."""
-    console = rich.console.Console()
+    """Try every mutant that is meant, print a line for each, return the exit code."""
+    console = rich.console.Console(highlight=False)
     meant = [
         mutant
         for mutant in MUTANTS
@@ -1092,24 +1097,21 @@ def main(texts: Sequence[str]) -> int:
     if not meant:
         console.print(f"[red]error:[/] no mutant has {' or '.join(texts)} in its name or file")
         return 2
-    table = rich.table.Table("mutant", "where", "tests", "result")
     survivors = 0
     try:
         for mutant in meant:  # all texts first: a wrong one should not cost a test run
             mutated_text(mutant)
-        for tests in dict.fromkeys(mutant.tests for mutant in meant):
-            with console.status(f"unmutated: {tests}"):
-                _expect_pass(tests)
-        for mutant in meant:
-            with console.status(mutant.name):
-                caught = _is_caught(mutant)
-            survivors += not caught
-            result = "[green]caught[/]" if caught else "[bold red]SURVIVED[/]"
-            table.add_row(mutant.name, mutant.where, mutant.tests, result)
+        with _Trees(min(os.cpu_count() or 1, len(meant))) as trees:
+            for _ in trees.each(trees.expect_pass, _unmutated(meant)):
+                pass
+            console.print("the tests pass unmutated")
+            for mutant, caught in zip(meant, trees.each(trees.is_caught, meant), strict=True):
+                survivors += not caught
+                result = "[green]caught[/]" if caught else "[bold red]SURVIVED[/]"
+                console.print(f"{result} {mutant.name} ({mutant.where})", soft_wrap=True)
     except BrokenListError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
+        console.print(f"[red]error:[/] {error}", markup=True)
         return 2
-    console.print(table)
     console.print(f"{len(meant) - survivors} of {len(meant)} mutants caught")
     return 1 if survivors else 0
 
@@ -1177,27 +1179,74 @@ def _with_body(pattern: Any, node: Any) -> Any:
     return filled
 
 
-def _expect_pass(tests: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        run = _pytest(_copy_tree(folder), tests)
-    if run.returncode != 0:
-        raise BrokenListError(f"{tests} does not pass unmutated:\n{run.stdout[-2000:]}")
+def _unmutated(mutants: Sequence[Mutant]) -> list[str]:
+    """Arguments of pytest that together select every test of the mutants, in few runs."""
+    plain = sorted({each.tests for each in mutants if " -k " not in each.tests})
+    words: dict[str, set[str]] = {}
+    for each in mutants:
+        file, _, word = each.tests.partition(" -k ")
+        if word:
+            words.setdefault(file, set()).add(word.strip('"'))
+    runs = [" ".join(plain[start : start + 20]) for start in range(0, len(plain), 20)]
+    return runs + [f"{file} -k '{' or '.join(sorted(each))}'" for file, each in words.items()]
 
 
-def _is_caught(mutant: Mutant) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        tree = _copy_tree(folder)
-        (tree / mutant.file).write_text(mutated_text(mutant), encoding="utf-8")
-        run = _pytest(tree, mutant.tests)
-    # 1 is "tests ran and some failed". Anything else (no such test, interrupted) proves nothing.
-    if run.returncode not in (0, 1):
-        raise BrokenListError(
-            f"mutant {mutant.name!r}: pytest ended with {run.returncode}:\n{run.stdout[-2000:]}"
-        )
-    return run.returncode == 1
+class _Trees:
+    """Copies of the working tree, one for each process of pytest that runs at a time."""
+
+    def __init__(self, count: int) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._pool = concurrent.futures.ThreadPoolExecutor(count)
+        self._free: queue.SimpleQueue[pathlib.Path] = queue.SimpleQueue()
+        for number in range(count):
+            self._free.put(_copy_tree(pathlib.Path(self._folder.name) / str(number)))
+        self._times = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._folder.cleanup()
+
+    def each(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """The results in the order of the items, several at a time."""
+        return self._pool.map(function, items)
+
+    def expect_pass(self, tests: str) -> None:
+        """Raise BrokenListError if some of the tests fail in the tree as it is."""
+        run = self._run(tests, None)
+        if run.returncode != 0:
+            raise BrokenListError(f"{tests} do not pass unmutated:\n{run.stdout[-2000:]}")
+
+    def is_caught(self, mutant: Mutant) -> bool:
+        """Whether a test fails after the edit."""
+        run = self._run(mutant.tests, mutant)
+        # 1: tests ran and some failed. Anything else (no such test, interrupted) proves nothing.
+        if run.returncode not in (0, 1):
+            raise BrokenListError(
+                f"mutant {mutant.name!r}: pytest ended with {run.returncode}:\n{run.stdout[-2000:]}"
+            )
+        return run.returncode == 1
+
+    def _run(self, tests: str, mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
+        tree = self._free.get()
+        try:
+            if mutant is None:
+                return _pytest(tree, tests)
+            edited = tree / mutant.file
+            edited.write_text(mutated_text(mutant), encoding="utf-8")
+            # Stored bytecode belongs to a time and a size in bytes, which two edits may share.
+            os.utime(edited, (time := next(self._times), time))
+            try:
+                return _pytest(tree, tests)
+            finally:
+                shutil.copy2(ROOT / mutant.file, edited)
+        finally:
+            self._free.put(tree)
 
 
-def _copy_tree(folder: str) -> pathlib.Path:
+def _copy_tree(tree: pathlib.Path) -> pathlib.Path:
     by_products = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "_build", ".*_cache")
 
     def ignore(directory: str, names: list[str]) -> set[str]:
@@ -1205,7 +1254,7 @@ def _copy_tree(folder: str) -> pathlib.Path:
         runs = {"runs"} if pathlib.Path(directory) == ROOT else set()
         return by_products(directory, names) | runs
 
-    return pathlib.Path(shutil.copytree(ROOT, pathlib.Path(folder) / "tree", ignore=ignore))
+    return pathlib.Path(shutil.copytree(ROOT, tree, ignore=ignore))
 
 
 def _pytest(tree: pathlib.Path, tests: str) -> subprocess.CompletedProcess[str]:
@@ -1216,12 +1265,10 @@ def _pytest(tree: pathlib.Path, tests: str) -> subprocess.CompletedProcess[str]:
         "CATS_JAX_SHARED": str(ROOT.parent / "shared"),
         **os.environ,
         "PYTHONPATH": str(tree),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "CI": "true",
     }
-    options = shlex.split(f"-x -q -p no:cacheprovider {tests}")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
+        [sys.executable, "-m", "pytest", "-x", "-q", *shlex.split(tests)],
         cwd=tree,
         env=env,
         stdout=subprocess.PIPE,

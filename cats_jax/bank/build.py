@@ -29,6 +29,7 @@ from ..models.resolve import check_gpu_shares, resolve_models
 from ..models.source import (
     ModelSource,
     check_models,
+    check_reads_steps,
     check_scores_steps,
     is_world_policy,
     thought_tokens,
@@ -255,6 +256,7 @@ class _Collection:
 
     def _load(self, spec: PrmSpec) -> StepScorer:
         prm = self.models.prm(spec)
+        check_reads_steps(prm, spec.label, "a bank")
         sparsity = (prm.sparsity_total, prm.sparsity_last_layer)
         write_sparsity(self.folder, {**known_sparsity(self.folder), spec.label: sparsity})
         return prm
@@ -286,7 +288,7 @@ class _Collection:
 
 
 def largest_work(recipe: BankRecipe, questions: int) -> Work:
-    """Upper bound of a collection's concurrent work, for blocks of so many questions."""
+    """A collection's concurrent work, for blocks of so many questions, without revisits."""
     policy = recipe.policy
     return Work(
         questions=questions,

@@ -30,8 +30,9 @@ def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
     """Approximate upper bound on the cost of a bank of so many questions.
 
     Every path is counted to the last step, and every step at its largest length. The draws of a
-    step are those of the paths, of revisited nodes, and of the nodes that are drawn like the root.
-    A bank costs less, often by far: most paths end early, and equal samples are scored only once.
+    step are those of the paths, of revisited nodes, of the nodes that are drawn like the root, and
+    of the paths that began at such nodes before. A bank costs less, often by far: most paths end
+    early, and equal samples are scored only once.
     """
     allocation, prms = recipe.allocation, len(recipe.prms)
     root = sum(draws.root_draws for draws in allocation.draws)
@@ -39,10 +40,11 @@ def bank_cost(recipe: BankRecipe, questions: int) -> BankCost:
     most = max(draws.root_draws for draws in allocation.draws)
     revisited = allocation.revisits_per_prm * prms + int(most / allocation.revisit_arrivals)
     like_root = allocation.root_draws_per_prm * prms
-    later = root + revisited * revisit + like_root * root
+    extra = revisited * revisit + like_root * root
     steps, policy = recipe.max_depth, recipe.policy
-    samples = root if steps == 1 else root + (steps - 1) * later
-    last = root if steps == 1 else later
+    # Each extra draw may begin a path, which is drawn at all later steps, too.
+    samples = steps * root + extra * steps * (steps - 1) // 2
+    last = root + extra * (steps - 1)
     longest = max(policy.max_step_tokens, policy.max_answer_tokens)
     sampled = (samples - last) * policy.max_step_tokens + last * longest
     sampled += samples * thought_tokens(policy)

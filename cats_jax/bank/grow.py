@@ -172,13 +172,12 @@ class _GrowingTree(ScoredTree):
     def add_children(self) -> None:
         """Add the distinct steps among the draws of each frontier node as its children."""
         for node, groups in self._drawn.items():
-            rows: dict[tuple[str, str, bool], int] = {}
+            rows: dict[tuple[str, str], int] = {}
             texts: dict[str, int] = {}
             for setting, samples in groups:
                 for sample in samples:
                     text = sample.step.text
-                    blank = not text.strip()
-                    key = (text, sample.finish, blank)
+                    key = text, sample.finish
                     if key not in rows:
                         text_class = texts.setdefault(text, len(texts))
                         rows[key] = self._add_sample(node, sample, text_class)

@@ -26,6 +26,7 @@ def calibrate(
             PRM scores need this.
         seed: random seed of the groups of siblings.
     """
+    from rich.markup import escape
     from rich.table import Table
 
     from ..bank.calibrate import calibrate_bank, write_calibration
@@ -47,7 +48,7 @@ def calibrate(
     for label, row in content["prms"].items():
         pairs = [", ".join(str(value) for value in row[n]) for n in ("cross_entropy", "pair")]
         numbers = [f"{row[name]:.3f}" for name in names]
-        table.add_row(label, *numbers, *pairs)
+        table.add_row(escape(label), *numbers, *pairs)
     console = make_console()
     show_table(console, table)
     console.print(f"calibration: {output}", markup=False, soft_wrap=True)

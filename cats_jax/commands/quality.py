@@ -72,7 +72,7 @@ def quality(
     from ..reporting.certificate_premises import check_shares
     from ..reporting.printing import show_sheet
     from ..scoring import quality_report
-    from ..scoring.certified_quality import certified_quality, certified_sheets
+    from ..scoring.certified_quality import certified_quality, certified_sheets, check_calibrated
     from ..scoring.labelled import read_labelled
     from ..scoring.quality import check_settings
     from ..scoring.quality import quality as figures_of
@@ -92,6 +92,8 @@ def quality(
     _check_outputs(output, plot, scored)
     labelled = read_labelled(inputs, neutral=neutral, by=by)
     _check_names(labelled, specs)
+    if calibrated:
+        check_calibrated(labelled)  # before PRMs score for hours
     console = make_console()
     say = functools.partial(console.print, markup=False, soft_wrap=True)
     if labelled.num_unlabelled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import tyro
@@ -59,10 +59,10 @@ def show(
     """
     from ..reporting.selection import (
         Selection,
-        differing_questions,
+        check_differ,
+        differing_rows,
         in_question_order,
         select,
-        wrong_questions,
     )
     from ..runs.folder import read_run
     from .terminal import make_console
@@ -81,11 +81,13 @@ def show(
         levels=levels,
         statuses=statuses,
     )
+    if differ is not None:
+        check_differ(found.rows, *differ)
     rows = in_question_order(select(found.rows, selection))
     if differ is not None:
-        rows = _of_questions(rows, differing_questions(rows, *differ))
+        rows = _of_questions(rows, {row.question for row, _ in differing_rows(rows, *differ)})
     if wrong:
-        rows = _of_questions(rows, wrong_questions(rows))
+        rows = _of_questions(rows, {row.question for row in rows if not row.correct})
     console = make_console()
     if question is not None:
         _show_question(console, found, rows, question, limit or _TREES, show_dropped)
@@ -99,9 +101,8 @@ def show(
     return 0
 
 
-def _of_questions(rows: Sequence[Row], questions: Sequence[str]) -> list[Row]:
-    chosen = set(questions)
-    return [row for row in rows if row.question in chosen]
+def _of_questions(rows: Sequence[Row], questions: Collection[str]) -> list[Row]:
+    return [row for row in rows if row.question in questions]
 
 
 def _show_questions(console: Console, run: RunFolder, rows: Sequence[Row], limit: int) -> None:

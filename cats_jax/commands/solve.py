@@ -124,7 +124,8 @@ def solve(
     for line in plan.warnings:  # a check that fails must not hide them
         say(status, f"warning: {line}")
     _check_memory(plan)
-    return _answer(plan, console, status, show_dropped, epsilon)
+    grader = _grader(plan.recipe, is_given=recipe is not None)
+    return _answer(plan, grader, console, status, show_dropped, epsilon)
 
 
 def _check_arguments(
@@ -201,7 +202,12 @@ def _check_memory(plan: _Plan) -> None:
 
 
 def _answer(
-    plan: _Plan, console: Console, status: Console, show_dropped: int, epsilon: float | None
+    plan: _Plan,
+    grader: AnswerGrader,
+    console: Console,
+    status: Console,
+    show_dropped: int,
+    epsilon: float | None,
 ) -> int:
     """Load the models, search, and print the tree and the answer; 1 if the search failed."""
     from ..evaluation.runners import check_steps, searcher_of
@@ -212,7 +218,6 @@ def _answer(
     from .terminal import say
 
     recipe, cell = plan.recipe, plan.cell
-    grader = _grader(recipe)
     started = time.perf_counter()
     with status.status("loading the models"):
         policy = plan.models.policy(recipe.policy)
@@ -243,12 +248,19 @@ def _answer(
     return int(result.status == "failed")
 
 
-def _grader(recipe: Recipe) -> AnswerGrader:
-    """The grader of the answers: boxed integers for the embedded world, else LaTeX if installed."""
+def _grader(recipe: Recipe, *, is_given: bool) -> AnswerGrader:
+    """The grader of the answers, which is that of the questions of a recipe that was given.
+
+    Else boxed integers for the embedded world's policies, and LaTeX for others if it is installed.
+    """
     import importlib.util
 
-    from ..grading.graders import make_grader
+    from ..evaluation.evaluate import check_grading
+    from ..grading.graders import default_grader, make_grader
     from ..models.source import is_world_policy
 
+    if is_given:
+        check_grading(recipe.questions)
+        return default_grader(recipe.questions)
     has_math = importlib.util.find_spec("math_verify") is not None
     return make_grader("math" if has_math and not is_world_policy(recipe.policy) else "integer")

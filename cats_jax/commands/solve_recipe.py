@@ -202,7 +202,9 @@ def _of_recipe(path: pathlib.Path, given: Mapping[str, Any], loading: SolveOptio
             f"--prm {given['prm']!r} is not in the recipe {str(path)!r}: it has "
             f"{', '.join(labels) or 'none'}"
         )
-    wanted = given.get("prm", labels[0] if labels else None)
+    certified = None if spec.certified is None else spec.certified.prm
+    first = certified if certified in labels else labels[0] if labels else None
+    wanted = given.get("prm", first)
     return dataclasses.replace(
         recipe,
         strategies=(dataclasses.replace(spec, options=options),),

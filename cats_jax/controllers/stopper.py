@@ -22,7 +22,7 @@ import search
 from ..errors import BadInputError, quoted
 from ..storage import durable
 from ..storage.reading import read_json, reading
-from ..storage.rules import INTEGER, NUMBER, TEXT, TRUTH
+from ..storage.rules import INTEGER, NUMBER, TEXT, TRUTH, check_entries, list_of
 from .checkpoint import JSON_NAME, is_finite
 
 KIND = "stopper"
@@ -130,15 +130,9 @@ def load_stopper(path: str | pathlib.Path) -> Stopper:
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:
     """The fields of a `Stopper` other than its actor; ValueError if one breaks its rule."""
+    rules = {"uses_scores": TRUTH, "path_score": TEXT}
+    check_entries(document, rules | {"hidden": list_of(INTEGER), "prices": list_of(NUMBER)})
     hidden, prices = document["hidden"], document["prices"]
-    for name, value, rule in (
-        ("uses_scores", document["uses_scores"], TRUTH),
-        ("path_score", document["path_score"], TEXT),
-        *(("hidden", width, INTEGER) for width in hidden),
-        *(("prices", price, NUMBER) for price in prices),
-    ):
-        if not rule.holds(value):
-            raise ValueError(f"{name} must be {rule.what}")
     if len(hidden) > _MAX_LAYERS or not all(0 < width <= _MAX_WIDTH for width in hidden):
         raise ValueError(f"hidden must be at most {_MAX_LAYERS} widths of 1 to {_MAX_WIDTH}")
     if not prices or not all(0.0 <= price < float("inf") for price in prices):

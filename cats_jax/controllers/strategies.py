@@ -490,6 +490,7 @@ def _revision(spec: StrategySpec, path_scores: Sequence[str | None], *, replayed
         spec.name == "global_mcts"
         and options.get("max_nodes", 1024) <= options.get("branching", 4),
         replayed and spec.name in _RETURNING,
+        replayed and spec.name == "global_mcts",  # the same once more
         any(_reads_ratios(spec, path_score) for path_score in path_scores),
     )
     return _REVISIONS.get(spec.name, 1) + sum(changes)
@@ -557,6 +558,8 @@ _RETURNING = frozenset(
         "early_stopping_consistency",
         "global_mcts",
         "learned_stopping",
+        "litesearch",
+        "mcts",
         "particle_gibbs",
         "sequential_best_of_n",
     }

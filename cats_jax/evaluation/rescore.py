@@ -120,7 +120,7 @@ def rescore(
     prms = {prm["label"]: prm for prm in run.manifest["config"]["prms"]}
     methods = {
         (label, prm): _changed_method(
-            specs[label], _path_score(entries[label], prms.get(prm)), change
+            specs[label], _path_score(entries[label], prms.get(prm), change), change
         )
         for label, prm in {(row.strategy, row.prm) for row in rows}
     }
@@ -136,7 +136,7 @@ def rescore(
             new = _renamed(row, change)
             if new.key in writer.keys:
                 continue
-            if row.status == "failed":
+            if row.status == "failed" and row.tree is None:
                 writer.add(new, None)
                 continue
             result = run.tree(row)
@@ -146,7 +146,10 @@ def rescore(
                     f"{pool}, PRM {row.prm}", change.prm.label, row.num_candidates, scorer
                 )
                 _score(result, prm, at_endpoint=row.prm in remote)
-                end(result.question, not result.ledger.prm_refused)
+                end(result.question, row.status != "failed" and not result.ledger.prm_refused)
+            if row.status == "failed":
+                writer.add(dataclasses.replace(new, ledger=result.ledger), result)
+                continue
             _choose(result, methods[row.strategy, row.prm], grader)
             certified = entries[row.strategy].get("certified") or {}
             result = decided(result, certified.get("threshold"))
@@ -162,7 +165,7 @@ def rescorable_rows(
 
     Raises:
         BadInputError: there is no such row, `change.prm` would give rows of several PRMs the same
-            key, or the folder is the run's.
+            key, the run has a limit that depends on the PRM, or the folder is the run's.
     """
     if pathlib.Path(folder).resolve() == run.folder.resolve():
         raise BadInputError("rescore: the output must be another folder than the run's")
@@ -173,12 +176,23 @@ def rescorable_rows(
             "would make the same: rescore a run with one, such as `cats-jax evaluate RECIPE --prms "
             f"{shlex.quote(scored_by[0])} --output FOLDER` makes"
         )
+    config = run.manifest["config"]
+    limit = next((name for name in ("max_tokens", "max_seconds") if config.get(name)), None)
+    if change.prm is not None and limit is not None:
+        raise BadInputError(
+            f"rescore: the run has {limit}, which includes the PRM's part, so that searches with "
+            "another PRM end elsewhere: run the recipe with the PRM"
+        )
     change, (entries, specs) = _after_earlier(run, change), _strategies(run)
     left_out = {
         label: reason
         for label, spec in specs.items()
-        for prm in run.manifest["config"]["prms"] or [None]
-        if (reason := _why_not(spec, _path_score(entries[label], prm), change, functions=functions))
+        for prm in config["prms"] or [None]
+        if (
+            reason := _why_not(
+                spec, _path_score(entries[label], prm, change), change, functions=functions
+            )
+        )
     }
     for row in run.rows:
         if row.tree is None and row.status != "failed":
@@ -203,9 +217,13 @@ def _after_earlier(run: RunFolder, change: Change) -> Change:
     )
 
 
-def _path_score(entry: Mapping[str, Any], prm: Mapping[str, Any] | None) -> str | None:
-    """The aggregation that the run gave a strategy without one; both are manifest entries."""
-    return (entry.get("certified") or prm or {}).get("path_score")
+def _path_score(
+    entry: Mapping[str, Any], prm: Mapping[str, Any] | None, change: Change
+) -> str | None:
+    """The aggregation of a strategy without one: its certificate's, or that of its PRM by now."""
+    if entry.get("certified"):
+        return entry["certified"].get("path_score")
+    return change.prm.path_score if change.prm is not None else (prm or {}).get("path_score")
 
 
 def _strategies(run: RunFolder) -> tuple[dict[str, Any], dict[str, StrategySpec]]:
@@ -257,9 +275,8 @@ def _changed_method(
     """The method that answers by a tree; None if the strategy's answers need more than that."""
     changed = {"path_score": change.path_score, "vote": change.vote}
     options = dict(spec.options) | {k: v for k, v in changed.items() if v is not None}
-    default = change.prm.path_score if change.prm is not None else path_score
     method = build_strategy(
-        StrategySpec(spec.name, spec.label, tuple(sorted(options.items()))), default
+        StrategySpec(spec.name, spec.label, tuple(sorted(options.items()))), path_score
     )
     return method if _is_answered_by_tree(method.strategy) else None
 
@@ -326,7 +343,7 @@ def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> No
     if chosen is not None:
         is_left = before[chosen] in result.paths
         result.chosen = result.paths.index(before[chosen]) if is_left else None
-    if not result.paths:
+    if before and not result.paths:
         result.answer, result.status, result.reason = None, "no_answer", ""
 
 

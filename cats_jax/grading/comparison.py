@@ -216,6 +216,7 @@ def _compare_one(first: str, second: str, tolerance: float | None) -> Equality:
     # 3:45 is not 1:15, though their ratios are equal.
     if is_word(first) or is_word(second) or (is_time(first) and is_time(second)):
         return Equality(False)
+    texts = first, second
     first, second = _same_form(first, second)
     one, two = parse(first), parse(second)
     if one is None or two is None:
@@ -227,7 +228,11 @@ def _compare_one(first: str, second: str, tolerance: float | None) -> Equality:
             return Equality(within(one, two, Fraction(str(tolerance))))
         except UnknownError:
             pass
-    values = (fixed_value(one), fixed_value(two)) if exact else (None, None)
+    # y=2x is compared with 2x as 2x, but with another equation as itself: it has no value.
+    values = (
+        fixed_value(one) if exact and first == texts[0] else None,
+        fixed_value(two) if exact and second == texts[1] else None,
+    )
     try:
         same = _decided(one, two)
         if same is None:

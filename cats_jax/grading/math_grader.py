@@ -160,7 +160,14 @@ class MathGrader:
         for spelling in (one, two):
             if spelling.depth > MAX_DEPTH:
                 return Grade(False, f"an answer nested {spelling.depth} deep: at most {MAX_DEPTH}")
-        return self._decide(min(one.text, two.text), max(one.text, two.text), tolerance)
+        try:
+            return self._decide(min(one.text, two.text), max(one.text, two.text), tolerance)
+        except _PassingError as error:
+            return Grade(False, str(error))
+
+
+class _PassingError(Exception):
+    """A failure that may pass, so that it must not be remembered as the result of a comparison."""
 
 
 class _Decider:
@@ -182,9 +189,11 @@ class _Decider:
                 {"first": first, "second": second, "tolerance": tolerance}
             )
         except WorkerFailure as failure:
-            reply = {"error": str(failure)}
+            reply = {"error": str(failure), "passes": failure.passes}
         if "error" in reply:
             message = f"comparing {_short(first)} with {_short(second)}: {reply['error']}"
+            if reply.get("passes"):
+                raise _PassingError(message)
             return Grade(False, message)
         with self._lock:
             for text, value in zip((first, second), reply["values"], strict=True):

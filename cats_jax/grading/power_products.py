@@ -51,7 +51,7 @@ def is_zero_sum(terms: list[Any]) -> bool:
     for formula in terms:
         for term in _terms(formula):
             _add(groups, term)
-    left = [(term.bits() + math.log2(abs(sum_)), sum_) for term, sum_ in groups if sum_]
+    left = [(term.bits() + _log2(sum_), sum_) for term, sum_ in groups if sum_]
     if len(left) < 2:
         return not left
     left.sort()
@@ -59,6 +59,11 @@ def is_zero_sum(terms: list[Any]) -> bool:
     if largest - next_largest > _MARGIN_BITS + math.log2(len(left)) + 1e-9 * abs(largest):
         return False
     raise UndecidedError("a number has too many digits")
+
+
+def _log2(value: Fraction) -> float:
+    """The logarithm of a magnitude, which may be beyond the range of floats."""
+    return math.log2(abs(value.numerator)) - math.log2(value.denominator)
 
 
 def _terms(formula: Any) -> list[_Term]:

@@ -41,7 +41,13 @@ _PROGRAM = (
 
 
 class WorkerFailure(RuntimeError):
-    """A request had no reply within the limits; the message says which limit."""
+    """A request had no reply within the limits; the message says which limit.
+
+    Attributes:
+        passes: whether the reason is the state of the machine, which may be another one later.
+    """
+
+    passes = False
 
 
 class _OutOfMemory(WorkerFailure):
@@ -50,6 +56,8 @@ class _OutOfMemory(WorkerFailure):
 
 class _Killed(WorkerFailure):
     """A worker was killed from outside, by a person or because the machine ran out of memory."""
+
+    passes = True
 
 
 class WorkerPool:

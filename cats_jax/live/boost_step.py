@@ -27,7 +27,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ..errors import BadInputError
-from ..protocols import Generation, StepGenerator, StepRequest, StepSample, total_usage
+from ..protocols import Generation, StepGenerator, StepRequest, StepSample, facts_of, total_usage
 from ..specs.example_steps import ExampleSteps, load_example_prompt
 from .prompt_proxy import PromptProxy, as_question
 from .seeds import stable_seed
@@ -63,14 +63,16 @@ class BoostStep(PromptProxy):
 
     @property
     def note(self) -> str | None:
-        """How many steps have no example for lack of room; None if all have theirs."""
+        """The policy's own note, and how many steps have no example for lack of room; or None."""
+        own = facts_of(self._model).note
         if not self._unread:
-            return None
-        return (
+            return own
+        unread = (
             f"policy {self.name!r}: {self._unread} of {self._asked} steps with a similar example "
             "were written without it, because the policy can't read it or its context is too "
             "short: give shorter examples, or an engine a larger max_model_len"
         )
+        return unread if own is None else f"{own}; {unread}"
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`."""

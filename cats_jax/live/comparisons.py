@@ -212,7 +212,8 @@ class Comparisons:
     strategy's answer rule decides. A remembered reply of another search is charged like a new one.
 
     A comparison is unread if its reply was cut or states no choice, or if its prompt does not fit
-    the context. The most frequent answer of the match then wins; ties: the first to finish.
+    the context. In a tournament the most frequent answer of the match then wins; ties: the first to
+    finish. With "borda" such a comparison counts for neither answer.
 
     A concurrent judge gets one call per search and round. Other judges get one call for all
     searches that wait.

@@ -307,6 +307,7 @@ def _generator_error(policy: str, request: StepRequest, fault: str) -> Generator
     return GeneratorContractError(
         f"{policy}, step {len(request.path)} of question {request.question.id!r}: {fault}",
         question_id=request.question.id,
+        step=len(request.path),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from ..protocols import (
+    AnswerGeneration,
     Generation,
     Question,
     Step,
@@ -22,12 +23,20 @@ from .proxies import GeneratorProxy
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What one request to the wrapped policy gave and cost."""
+    """What one request to a policy gave and cost."""
 
     samples: list[StepSample]
     usage: TokenUsage
     seconds: float
     sample_usage: list[TokenUsage] | None = None
+
+
+def parts_of(
+    made: Generation | AnswerGeneration, samples: Sequence[list[StepSample]]
+) -> Iterator[Made]:
+    """What each request of a call gave and cost."""
+    each = made.sample_usage or [None] * len(samples)
+    return map(Made, samples, made.usage, seconds_of(made), each)
 
 
 class PromptProxy(GeneratorProxy[StepGenerator]):
@@ -52,9 +61,7 @@ class PromptProxy(GeneratorProxy[StepGenerator]):
             for question in dict.fromkeys(request.question for request in asked):
                 if question not in known:
                     self._model.keep_only(question, ())
-        each = made.sample_usage or [None] * len(asked)
-        parts = map(Made, made.samples, made.usage, seconds_of(made), each)
-        found = dict(zip(fits, parts, strict=True))
+        found = dict(zip(fits, parts_of(made, made.samples), strict=True))
         cut, free = StepSample(Step("", ()), "context", 0.0), TokenUsage()
         return [
             found.get(i) or Made([cut] * (n := len(request.seeds)), free, 0.0, [free] * n)

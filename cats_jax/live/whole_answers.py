@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import search
 
 from ..protocols import (
     Answer,
-    AnswerGeneration,
     AnswerGenerator,
     AnswerScorer,
     Generation,
@@ -31,10 +29,10 @@ from ..protocols import (
     StepScorer,
     TokenUsage,
     facts_of,
-    seconds_of,
     total_usage,
 )
 from .calls import generate, generate_answers, score_answers
+from .prompt_proxy import Made, parts_of
 from .proxies import GeneratorProxy, ScorerProxy
 from .tree import why_invalid
 
@@ -98,7 +96,7 @@ class WholeAnswers(GeneratorProxy[AnswerGenerator]):
 
     def generate(self, requests: Sequence[StepRequest]) -> Generation:
         """Sample every request; see `StepGenerator.generate`."""
-        parts: dict[int, _Part] = {}
+        parts: dict[int, Made] = {}
         answers: list[int] = []
         last_steps: list[int] = []
         known: dict[int, Answer] = {}
@@ -109,6 +107,11 @@ class WholeAnswers(GeneratorProxy[AnswerGenerator]):
             else:
                 (last_steps if request.to_end else answers).append(i)
         inside = 0.0
+        # State changes last: a call that broke the contract is repeated question by question.
+        if last_steps:
+            generation = generate(self._model, [requests[i] for i in last_steps])
+            inside += generation.inside_seconds
+            parts |= zip(last_steps, parts_of(generation, generation.samples), strict=True)
         if answers:
             asked = [requests[i] for i in answers]
             whole = generate_answers(self._model, asked, self._max_depth)
@@ -117,18 +120,13 @@ class WholeAnswers(GeneratorProxy[AnswerGenerator]):
                 [self._sampled(requests[i].question, requests[i].path, each) for each in found]
                 for i, found in zip(answers, whole.answers, strict=True)
             ]
-            parts |= zip(answers, _parts(whole, samples), strict=True)
-        if last_steps:
-            generation = generate(self._model, [requests[i] for i in last_steps])
-            inside += generation.inside_seconds
-            parts |= zip(last_steps, _parts(generation, generation.samples), strict=True)
-        # Rests are removed last: a call that broke the contract is repeated question by question.
+            parts |= zip(answers, parts_of(whole, samples), strict=True)
         for (question, path), count in taken.items():
             for _ in range(count):
                 self._rests[question][path].popleft()
         for i, rest in known.items():
             sample = self._first(requests[i].question, requests[i].path, rest)
-            parts[i] = _Part([sample], TokenUsage(), [TokenUsage()], 0.0)
+            parts[i] = Made([sample], TokenUsage(), 0.0, [TokenUsage()])
         found = [parts[i] for i in range(len(requests))]
         each = [part.sample_usage for part in found if part.sample_usage is not None]
         return Generation(
@@ -266,24 +264,6 @@ class WholeScores(ScorerProxy[AnswerScorer]):
         """Number of the path's steps, from the first, whose scores are known."""
         known, key = self._known.get(question.id, {}), _texts(path)
         return next((end for end in range(len(path)) if key[: end + 1] not in known), len(path))
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The part of a call's result that belongs to one request."""
-
-    samples: list[StepSample]
-    usage: TokenUsage
-    sample_usage: list[TokenUsage] | None
-    seconds: float
-
-
-def _parts(
-    made: Generation | AnswerGeneration, samples: Sequence[list[StepSample]]
-) -> Iterator[_Part]:
-    """The parts of a call of the policy."""
-    each = made.sample_usage or [None] * len(samples)
-    return map(_Part, samples, made.usage, each, seconds_of(made))
 
 
 def _key(path: Path) -> tuple[tuple[int, ...], ...]:

@@ -95,8 +95,8 @@ _LACKING = {
     "folder of its base model, and this one as its adapter",
     "*.safetensors": "has weights but no config.json: copy the release's config.json there",
     "*.gguf": "holds GGUF files: `cats-jax convert {file} OUT` makes a model folder from one",
-    "*.bin": "holds weights as .bin files: `cats-jax convert {folder} OUT` makes safetensors from "
-    "them",
+    "pytorch_model*.bin": "holds weights as .bin files: `cats-jax convert {folder} OUT` makes "
+    "safetensors from them",
     "snapshots/*/config.json": "is a cache of the Hugging Face hub: give the folder {parent!r} in "
     "it",
     "*/config.json": "has no config.json: if you mean the model in it, give {parent!r}",

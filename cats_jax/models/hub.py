@@ -15,7 +15,9 @@ from ..specs.models import PolicySpec, PrmSpec
 
 # pathlib.Path makes one slash of the two in an address.
 _ID = re.compile(r"(?:https?://?(?:www\.)?(?:huggingface\.co|hf\.co)/|hf:/{0,2})?"
-                 r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/tree/[\w.-]+)?/?")  # fmt: skip
+                 r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/tree/main)?/?")  # fmt: skip
+
+_SHARD = re.compile(r".*-of-(\d{1,5})\.safetensors")
 
 # First parts of paths in the documentation's examples, which are not owners on the hub.
 _OWN_FOLDERS = ("models", "downloads", "runs", "checkpoints", "data")
@@ -33,7 +35,8 @@ def hub_id(path: str) -> str | None:
     if (found := _ID.fullmatch(path)) is None:
         return None
     owner = found[1].partition("/")[0]
-    is_path = path == found[1] and (owner in _OWN_FOLDERS or pathlib.Path(owner).is_dir())
+    is_plain = path.rstrip("/") == found[1]
+    is_path = is_plain and (owner in _OWN_FOLDERS or pathlib.Path(owner).is_dir())
     return None if is_path else found[1]
 
 
@@ -56,7 +59,8 @@ def _is_whole(folder: pathlib.Path) -> bool:
         return False
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
-        return any(folder.glob("*.safetensors"))
+        shards = [_SHARD.fullmatch(file.name) for file in folder.glob("*.safetensors")]
+        return len(shards) >= max((int(shard[1]) for shard in shards if shard), default=1)
     try:
         parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError, misspelt
 from ..live.boost_step import BoostStep
-from ..protocols import StepGenerator, StepScorer
+from ..protocols import StepGenerator, StepScorer, facts_of
 from ..specs.example_steps import ExampleSteps, load_example_prompt
 from ..specs.functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name, load_function
 from ..specs.models import ExamplesSpec, ModelSpec, PolicySpec, PrmSpec
@@ -236,10 +236,20 @@ def check_scores_steps(specs: Sequence[PrmSpec], use: str) -> None:
     """Raise BadInputError if a model scores only finished answers; `use` needs step scores."""
     for spec in specs:
         if is_outcome_model(spec):
-            raise BadInputError(
-                f"{spec.label!r} is an outcome model, which scores finished answers only, and "
-                f"{use} needs a score for each step: give a PRM"
-            )
+            raise _only_finished(spec.label, use)
+
+
+def check_reads_steps(prm: StepScorer, label: str, use: str) -> None:
+    """As `check_scores_steps`, of a loaded model, which may be of the user's own."""
+    if facts_of(prm).finished_only:
+        raise _only_finished(label, use)
+
+
+def _only_finished(label: str, use: str) -> BadInputError:
+    return BadInputError(
+        f"{label!r} is an outcome model, which scores finished answers only, and {use} needs a "
+        "score for each step: give a PRM"
+    )
 
 
 def _check_spec(spec: PolicySpec | PrmSpec) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..reporting.appearance import appearances
 from ..reporting.groups import Group, groups
-from ..reporting.selection import in_question_order
+from ..reporting.selection import in_question_order, level_of
 from ..reporting.sheets import count, share
 from ..runs.folder import Row, RunFolder
 from .texts import bounded, shortened
@@ -120,12 +120,13 @@ def _of_row(row: Row) -> tuple[Any, ...]:
 
 def _question(question: Question, row: Row, text: str | None) -> dict[str, Any]:
     dataset, name = question
-    notes = list(row.meta.items())[:_MAX_NOTES]
+    notes = [(k, v) for k, v in row.meta.items() if v is not None][:_MAX_NOTES]
     return {
         "id": shortened(name, _MAX_LABEL),
         "dataset": shortened(dataset, _MAX_LABEL),
         "text": None if text is None else bounded(text),
         "gold": shortened(row.gold, _MAX_ANSWER),
+        "level": shortened(level_of(row), _MAX_ANSWER) or None,
         "notes": [[shortened(k, _MAX_LABEL), shortened(v, _MAX_ANSWER)] for k, v in notes],
     }
 

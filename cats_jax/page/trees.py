@@ -66,7 +66,7 @@ def encode_tree(result: SearchResult, fate: RightPath) -> dict[str, Any]:
         "rewrites": [[c.id, c.rewrites] for c in candidates if c.rewrites is not None],
         "answers": [[c.id, of(c.answer)] for c in candidates if c.answer is not None],
         "invalid": [[c.id, of(c.invalid)] for c in candidates if c.invalid is not None],
-        "ends": [path.nodes[-1] for path in result.paths if path.nodes],
+        "ends": [path.nodes[-1] for path in result.paths],
         "chosen": result.chosen,
         "decisions": _decisions(result.decisions),
         "fate": {

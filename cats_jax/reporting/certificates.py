@@ -61,9 +61,14 @@ def is_certified(result: SearchResult, epsilon: float, grader: AnswerGrader) -> 
 def describe_certificate(result: SearchResult, epsilon: float, grader: AnswerGrader) -> str:
     """One line on whether the answer is certified, and why."""
     gap = observed_gap(result, grader)
+    if result.answer is None:
+        return "not certified: the search gives no answer"
     if gap is None:
-        return "not certified: no path with another answer to lead"
-    found = "certified" if is_certified(result, epsilon, grader) else "not certified"
+        return (
+            "not certified: no path with another answer to lead, or the answer is not that of the "
+            "path with the best score"
+        )
+    found = "certified" if is_best_certified(gap, epsilon) else "not certified"
     return f"{found}: it leads by {gap:.3f}, 2 epsilon is {2 * epsilon:.3f}"
 
 

@@ -76,7 +76,7 @@ class Configuration:
         lost: the observed loss: the share of harmful questions, or with several seeds the mean
             difference; 0 for a claim on the accuracy.
         bound: lower bound on its accuracy, or upper bound on its loss. The bounds of all
-            configurations hold together, at the level of the claims.
+            configurations hold together, at the level of the claims and beside them.
         costs: upper bounds on its mean candidates, tokens and FLOPs per question. They also hold if
             the configuration was chosen by the results.
         certified: whether the claim is certified.
@@ -227,7 +227,7 @@ def draw_certificate(certificate: Certificate) -> Figure:
         axes.set_xscale("log")  # it has no place for 0
         label_log_axis(axes.xaxis)
     what = "accuracy" if claim.target is not None else f"accuracy lost against {claim.against}"
-    note = f"bars: to the bounds, which hold together with the claims; delta {certificate.delta:g}"
+    note = f"bars: to bounds that hold together, beside the claims; delta {certificate.delta:g}"
     frame(figure, [axes], claim.words, note, TOKENS.title, what)
     return figure
 

@@ -22,8 +22,9 @@ from ..runs.folder import Row, RunFolder
 from .groups import Group
 
 PREMISE = (
-    f"the bounds on tokens and FLOPs are for prompts of at most {PROMPT_TOKENS} tokens, and for "
-    "models that compute each token of a question once"
+    f"the bounds on tokens and FLOPs are for prompts of at most {PROMPT_TOKENS} tokens, for PRMs "
+    "with the policy's vocabulary that write nothing, and for models that compute each token of a "
+    "question once"
 )
 
 _NUM_COSTS = 3
@@ -78,9 +79,9 @@ def cost_bounds(run: RunFolder, group: Group, *, delta: float, choices: int) -> 
     if rewrites or f"comparison {group.strategy}" in formats or config["policy"].get("examples"):
         # Prompts hold answers or examples, and critiques, choices, first tries are no candidates.
         sampled = None
-    computed = None if sampled is None else PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
     tokens = flops = None
-    if sampled is not None and computed is not None:
+    if sampled is not None:
+        computed = PROMPT_TOKENS + sampled + MARK_TOKENS * candidates
         scored = 0 if group.prm is None else computed
         tokens = _bound(group, "tokens", sampled + scored, level, choices)
         rates = _flops_per_token(group.rows)

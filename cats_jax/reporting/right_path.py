@@ -111,12 +111,13 @@ def right_candidates(run: RunFolder, row: Row, result: SearchResult) -> frozense
 def _of_answers(row: Row, result: SearchResult, grader: AnswerGrader) -> RightPath:
     if row.correct:
         return RightPath("none", False, sentence="The answer is right.")
-    if not row.covered:
+    # A grader of another release, or at its limits, may find no right path in a covered row.
+    grades = path_grades(row, result, grader) if row.covered else {}
+    right = [path.nodes[-1] for path in result.paths if grades.get(path.answer)]
+    if not right:
         count = len(result.paths)
         what = "No path finished." if not count else f"None of {count} finished paths is right."
         return RightPath("unknown", False, sentence=what)
-    grades = path_grades(row, result, grader)
-    right = [path.nodes[-1] for path in result.paths if grades[path.answer]]
     return RightPath(
         "choice",
         False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -135,14 +136,11 @@ def find_question(rows: Iterable[Row], given: str) -> str:
     )
 
 
-def wrong_questions(rows: Iterable[Row]) -> list[str]:
-    """Ids of the questions that some row got wrong, in order of first appearance."""
-    return list(dict.fromkeys(row.question for row in rows if not row.correct))
-
-
-def differing_questions(rows: Sequence[Row], first: str, second: str) -> list[str]:
-    """Ids of the questions of `differing_rows`, in order of first appearance."""
-    return list(dict.fromkeys(row.question for row, _ in differing_rows(rows, first, second)))
+def check_differ(rows: Iterable[Row], first: str, second: str) -> None:
+    """Raise BadInputError if a label is that of no row of a run, or one is given twice."""
+    if first == second:
+        raise BadInputError(f"--differ {first} {second}: name two different strategies")
+    _check("differ", (first, second), (row.strategy for row in rows))
 
 
 def differing_rows(rows: Sequence[Row], first: str, second: str) -> list[tuple[Row, Row]]:
@@ -155,14 +153,11 @@ def differing_rows(rows: Sequence[Row], first: str, second: str) -> list[tuple[R
     Args:
         rows: rows of a run.
         first, second: labels of two different strategies.
-
-    Raises:
-        BadInputError: a label that no row has, or one label twice.
     """
-    if first == second:
-        raise BadInputError(f"--differ {first} {second}: name two different strategies")
-    _check("differ", (first, second), (row.strategy for row in rows))
-    ignoring = _ignoring_num_candidates(rows)
+    # A grid runs the strategies that ignore N at one seed. Others may have been selected at N = 1.
+    seeds = {(row.strategy, row.seed) for row in rows}
+    number = Counter(strategy for strategy, _ in seeds)
+    ignoring = {each for each in _ignoring_num_candidates(rows) if number[each] == 1}
     seconds: dict[str, list[Row]] = {}
     for row in rows:
         if row.strategy == second:

@@ -107,11 +107,9 @@ def _escape_markdown(text: str) -> str:
     )
 
 
-def _csv_value(value: Value) -> str:
-    if value is None:
-        return ""
+def _csv_value(value: Value) -> Value:
     if not isinstance(value, str):
-        return str(value) if isinstance(value, int) else repr(float(value))
+        return value
     text = one_line(value, _MAX_TEXT)
     return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text
 

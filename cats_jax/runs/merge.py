@@ -231,7 +231,9 @@ def _labels(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     revisions = manifest.get("revisions") or {}
     for spec in config["strategies"]:
         controller = models.get(f"controller {spec['label']}")
-        yield "strategy", spec["label"], [spec, controller, revisions.get(spec["name"])]
+        # Runs made before an entry existed lack it.
+        read = {name: value for name, value in spec.items() if value is not None}
+        yield "strategy", spec["label"], [read, controller, revisions.get(spec["name"])]
     for spec in config["prms"]:
         # Settings of where or how fast it runs are left out.
         read = [spec.get(name) for name in ("format", "path_score", "dtype", "quantization")]

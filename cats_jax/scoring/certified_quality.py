@@ -8,7 +8,7 @@ single steps is tested on one random step of each question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
 from ..reporting.certificate_premises import check_shares
 from ..reporting.sheets import Column, Sheet, plain, share
-from .labelled import LabelledData, labelled_scores
+from .labelled import LabelledData, LabelledSteps, labelled_scores
 
 LOSSES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "0-1": lambda score, label: ((score >= 0.5) != (label == 1)).astype(float),
@@ -140,11 +140,7 @@ def certified_quality(
     check_shares(delta=delta, trust=trust)
     found = []
     for group, paths in labelled.by_group().items():
-        names = list(dict.fromkeys(path.question for path in paths))
-        place = {name: i for i, name in enumerate(names)}
-        labels = [(path, label) for path in paths for label in path.labels if label is not None]
-        question = np.array([place[path.question] for path, _ in labels])
-        label = np.array([float(label) for _, label in labels])
+        question, label = _labels(paths)
         drawn = _one_each(question)
         risks, steps, heads = [], [], []
         for prm in labelled.prms:
@@ -152,13 +148,21 @@ def certified_quality(
             risks += [_risk(group, prm, loss, score, label, question, delta) for loss in LOSSES]
             steps.append(_trust(group, prm, score[drawn], label[drawn], trust, delta))
             if calibrated:
-                head, rest = _head(prm, score, label, question)
+                fits = _fitting(group, label, question)
+                head, rest = _head(prm, score, label, question, fits), ~fits
                 values = head.scores(score[rest]), label[rest], question[rest]
                 risks += [_risk(group, head.name, loss, *values, delta) for loss in LOSSES]
                 heads.append(head)
         statements = tuple(risks), tuple(steps), tuple(heads)
-        found.append(CertifiedQuality(group, len(names), delta, trust, *statements))
+        found.append(CertifiedQuality(group, int(question.max()) + 1, delta, trust, *statements))
     return found
+
+
+def check_calibrated(labelled: LabelledData) -> None:
+    """Raise the BadInputError of `certified_quality` with `calibrated`, which needs no scores."""
+    for group, paths in labelled.by_group().items():
+        question, label = _labels(paths)
+        _fitting(group, label, question)
 
 
 def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
@@ -223,23 +227,41 @@ def _risk(
     )
 
 
-def _head(
-    prm: str, score: np.ndarray, label: np.ndarray, question: np.ndarray
-) -> tuple[LogitCalibration, np.ndarray]:
-    """A head, and the mask of the steps of the questions that did not fit it."""
+def _labels(paths: Sequence[LabelledSteps]) -> tuple[np.ndarray, np.ndarray]:
+    """Number of the question, and label, of each labelled step."""
+    place: dict[str, int] = {}
+    steps = [
+        (place.setdefault(path.question, len(place)), float(label))
+        for path in paths
+        for label in path.labels
+        if label is not None
+    ]
+    question, labels = zip(*steps, strict=True)
+    return np.array(question), np.array(labels)
+
+
+def _fitting(group: str, label: np.ndarray, question: np.ndarray) -> np.ndarray:
+    """Mask of the steps of a random half of the questions, which fit a calibration."""
     number = int(question.max()) + 1
     half = np.random.default_rng(0).permutation(number)[: number // 2]
     fits = np.isin(question, half)
     if len(set(label[fits])) < 2:
         raise BadInputError(
-            f"--calibrated: half of the {number} questions has steps of one label only, which fit "
-            "no calibration: give more questions"
+            f"--calibrated: {group}: half of the {number} questions has steps of one label only, "
+            "which fit no calibration: give more questions"
         )
+    return fits
+
+
+def _head(
+    prm: str, score: np.ndarray, label: np.ndarray, question: np.ndarray, fits: np.ndarray
+) -> LogitCalibration:
+    """The calibration of the scores that the steps of a mask fit."""
     inputs = np.stack([np.ones(fits.sum()), score_odds(score[fits])], axis=1)
     # Each question counts once.
     weight = 1.0 / np.bincount(question)[question[fits]]
     intercept, slope = fit_logistic(inputs, label[fits], weight, (0, 1)).tolist()
-    return LogitCalibration(prm, intercept, slope, half.size), ~fits
+    return LogitCalibration(prm, intercept, slope, len(set(question[fits])))
 
 
 def _trust(

@@ -7,7 +7,6 @@ github.com/openai/prm800k) and rows of ProcessBench (Zheng et al. 2024, arXiv:24
 from __future__ import annotations
 
 import codecs
-import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import BadInputError
+from ..storage.reading import parse_json, read_text, reading
 from ..storage.tables import numbered_rows
 
 Neutral = Literal["right", "wrong", "out"]
@@ -145,15 +145,13 @@ def _rows(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, row) of each JSON object, one a line or in one array."""
     if not path.is_file():
         raise BadInputError(f"input {str(path)!r} does not exist: check the path")
-    with path.open("rb") as file:
+    with reading(repr(str(path))), path.open("rb") as file:
         is_array = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
     if not is_array:
         yield from numbered_rows(path)
         return
-    try:
-        rows = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{str(path)!r} is no JSON array ({error}): fix it") from error
+    with reading(repr(str(path)), "fix it", "is no JSON array"):
+        rows = parse_json(read_text(path), any_integer=True)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise BadInputError(f"{path}, row {number}: a row must be a JSON object")
@@ -194,7 +192,7 @@ def _paths(
     if not length:
         return [], tuple(scores)
     path = LabelledSteps(
-        row=str(row.get("row", where)),
+        row=where if row.get("row") is None else str(row["row"]),
         question=question,
         steps=tuple(steps[:length]),
         labels=tuple(labels[:length]),

@@ -23,7 +23,7 @@ from ..live.results import SearchResult
 from ..protocols import Question
 from .metrics import ServerMetrics
 from .offer import SEED_NAME, Loaded, Settings
-from .refusals import RefusedRequestError, bad_request, busy, unavailable
+from .refusals import RefusedRequestError, bad_request, unavailable
 
 _LOG = logging.getLogger(__name__)
 
@@ -132,9 +132,12 @@ class Engine:
         with self._changed:
             self._check_ready()
             if len(self._tickets) >= self._places + self._max_waiting:
-                raise busy(
+                raise RefusedRequestError(
+                    429,
+                    "overloaded",
                     f"{self._places} searches are in flight and {self._max_waiting} wait, which is "
-                    "the most: try again later"
+                    "the most: try again later",
+                    headers={"Retry-After": "1"},
                 )
             self._tickets[ticket.id] = ticket
             self._arrived.append(ticket)

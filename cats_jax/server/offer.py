@@ -11,6 +11,7 @@ from ..controllers.strategies import foreign_models
 from ..errors import BadInputError, known_names
 from ..evaluation.asked import asked_of
 from ..evaluation.cells import Cell, asked_prompts, check_outcome_models, grid
+from ..evaluation.evaluate import check_grading
 from ..evaluation.guarantees import Guarantee, guarantees
 from ..evaluation.runners import check_steps, largest_work, searcher_of
 from ..grading.graders import default_grader
@@ -84,8 +85,8 @@ class Offer:
                 reply names those that it ignores.
 
         Raises:
-            BadInputError: the recipe has several PRMs, a strategy can't work with it, or a
-                parameter can't be ignored.
+            BadInputError: the recipe has several PRMs, a strategy can't work with it, answers to
+                its questions can't be graded, or a parameter can't be ignored.
         """
         for parameter in ignore_sampling:
             if parameter not in SAMPLING:
@@ -97,6 +98,7 @@ class Offer:
             raise BadInputError(
                 f"a server has one PRM, recipe {recipe.name!r} has {len(recipe.prms)}: keep one"
             )
+        check_grading(recipe.questions)
         most = recipe.most_candidates
         one = dataclasses.replace(recipe, num_candidates=(most,), seeds=recipe.seeds[:1])
         self.recipe = recipe

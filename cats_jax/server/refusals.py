@@ -48,11 +48,6 @@ def bad_request(message: str, param: str | None = None) -> RefusedRequestError:
     return RefusedRequestError(400, "invalid_request", message, param=param)
 
 
-def busy(message: str) -> RefusedRequestError:
-    """The refusal of a request that comes while too many others wait."""
-    return RefusedRequestError(429, "overloaded", message, headers={"Retry-After": "1"})
-
-
 def unavailable(reason: str, message: str, *, ended: bool = False) -> RefusedRequestError:
     """The refusal of a request that this server can't answer any more."""
     return RefusedRequestError(503, reason, message, headers={"Retry-After": "5"}, ended=ended)

@@ -83,21 +83,21 @@ def begin_folder(
             manifest.
         OSError: the manifest can't be written.
     """
-    if old is not None:
+    if old is not None and filled:
         plain = json.loads(json.dumps(new))
         changes = [
             change for name in names for change in differences(old.get(name), plain.get(name), name)
         ]
         if not changes:
             return
-        if filled:
-            shown = "; ".join(changes[:4])
-            more = f"; and {len(changes) - 4} more" if len(changes) > 4 else ""
-            raise BadInputError(
-                f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Use the "
-                "settings that it has, or choose another output folder"
-            )
-    elif strangers := {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}:
+        shown = "; ".join(changes[:4])
+        more = f"; and {len(changes) - 4} more" if len(changes) > 4 else ""
+        raise BadInputError(
+            f"{kind} {str(folder)!r} has results of other settings: {shown}{more}. Use the "
+            "settings that it has, or choose another output folder"
+        )
+    strangers = {path.name for path in folder.iterdir()} - {durable.LOCK, MANIFEST + ".new"}
+    if old is None and strangers:
         raise BadInputError(
             f"{str(folder)!r} holds {min(strangers)!r} but no {MANIFEST}, so it is no {kind}: "
             "choose another output folder"

@@ -89,6 +89,12 @@ def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Ablat
             _row(f"{where}, row {quoted(label)}", str(label), {} if row is None else row)
             for label, row in rows.items()
         )
+        folders = [_folder_name(str(label)) for label in rows]
+        if "" in folders or len(set(folders)) < len(folders):
+            raise BadInputError(
+                f"{where}: its rows have folders that are named by the ASCII letters, digits and "
+                "dots of their labels: give each row another name by these"
+            )
     return tables
 
 

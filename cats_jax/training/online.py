@@ -33,7 +33,7 @@ from ..models.backend import check_there
 from ..models.hub import fetch_models
 from ..models.readable import check_readable
 from ..models.resolve import check_gpu_shares, resolve_models
-from ..models.source import ModelSource
+from ..models.source import ModelSource, check_reads_steps, check_scores_steps
 from ..protocols import AnswerGrader, warn_note
 from ..specs.calibrations import CalibrationValues, calibration_of
 from ..specs.functions import function_lines
@@ -101,6 +101,7 @@ def train_online(
     questions = load_questions(recipe.questions)
     check_readable(models, recipe.policy, recipe.questions, questions.questions)
     fetch_models((recipe.policy, *recipe.prms))
+    check_scores_steps(recipe.prms, "a training")
     policy, specs = resolve_models(
         recipe.policy, recipe.prms, questions.questions, recipe.max_depth
     )
@@ -248,7 +249,10 @@ def _searches(
     for spec in specs:
         models.check(spec)
     policy = models.policy(recipe.policy)
-    prms = [CalibratedPrm(models.prm(spec), calibrations[spec.label]) for spec in recipe.prms]
+    scorers = {spec.label: models.prm(spec) for spec in recipe.prms}
+    for label, scorer in scorers.items():
+        check_reads_steps(scorer, label, "a training")
+    prms = [CalibratedPrm(scorer, calibrations[label]) for label, scorer in scorers.items()]
     for question in questions.questions:
         policy.check_question(question)
     grader = default_grader(recipe.questions) if grader is None else grader

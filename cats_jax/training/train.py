@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import math
 import operator
 import pathlib
 import re
@@ -98,6 +99,14 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     start = _start(options)
     config = _configured(options, start)
     checkpoint.check_start(start, config)
+    algorithm = config.learner.algorithm
+    imitates = isinstance(algorithm, learners.AWR) and math.isinf(algorithm.temperature)
+    if imitates and options.trajectories is None:
+        raise BadInputError(
+            "learner.algorithm=AWR with an infinite temperature imitates the decisions of other "
+            "policies: name a folder of `cats-jax collect` by --trajectories, or choose another "
+            "--config"
+        )
     named = options.start or options.config or DEFAULT_CONFIG
     questions = _questions(config, options)
     config = dataclasses.replace(config, max_depth=questions.max_depth)

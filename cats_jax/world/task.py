@@ -261,7 +261,7 @@ def apply_operation(symbol: str, left: int, right: int) -> int | None:
 
 @functools.lru_cache(maxsize=256)  # checking one question's many paths parses it once
 def parse_question(text: str) -> Operation:
-    """The expression of a question such as ``(3+4)*5=?``, in which every value is defined.
+    """The expression of a question such as ``(3+4)*5=?``, in which a step can state every value.
 
     Raises:
       ValueError: the text is not such a question; the message names the error.
@@ -283,7 +283,7 @@ def parse_question(text: str) -> Operation:
     if len(stack) != 1:
         raise _not_a_question(text, "unbalanced parentheses")
     expression = _close(stack[0], text)
-    _flatten(expression)  # raises where a value is undefined
+    _flatten(expression)  # raises where a value is undefined or too long
     return expression
 
 
@@ -350,9 +350,10 @@ def _flatten(expression: Operation) -> list[_FlatOperation]:
         left, left_mask = visit(node.left)
         right, right_mask = visit(node.right)
         value = apply_operation(node.symbol, left, right)
-        if value is None:
-            text = format_expression(expression) + "=?"
-            raise _not_a_question(text, f"{left}{node.symbol}{right} is undefined")
+        if value is None or value >= 10**MAX_NUMBER_DIGITS:
+            many = f"has more than {MAX_NUMBER_DIGITS} digits"
+            problem = f"{left}{node.symbol}{right} {'is undefined' if value is None else many}"
+            raise _not_a_question(format_expression(expression) + "=?", problem)
         flat.append(_FlatOperation(node.symbol, left, right, value, left_mask | right_mask))
         return value, 1 << (len(flat) - 1)
 

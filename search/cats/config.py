@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..aggregations import aggregation
 from ..answers import answer_rule
-from ..interface import Sampling, check_count, share_of_candidates
+from ..interface import Sampling, check_count, check_flag, share_of_candidates
 from .actions import ACTION_TABLES, ActionTable
 from .features import COMPUTE_FEATURES, EXTRA_FEATURES, FEATURES
 from .reward import RewardWeights
@@ -63,9 +63,8 @@ class CatsConfig:
     def __post_init__(self) -> None:
         check_count("rounds", self.rounds, 1)
         check_count("num_base", self.num_base, 1)
-        for name in ("score_base", "calibrated"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, got {value!r}")
+        check_flag("score_base", self.score_base)
+        check_flag("calibrated", self.calibrated)
         if not self.score_base and not self.calibrated:
             raise ValueError(
                 "score_base=False needs calibrated=True: a child without a score is compared by "

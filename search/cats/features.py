@@ -288,7 +288,7 @@ def _best_step(pool: Paths, children: _Children) -> Float[Array, " S"]:
 
 
 def _prm_weight(calibration: Calibration) -> Float[Array, ""]:
-    """The slope's share of slope plus likelihood; 1 if the likelihood has no weight."""
+    """slope / (|slope| + |likelihood|), in [-1, 1]; 0 if both are 0."""
     total = jnp.abs(calibration.slope) + jnp.abs(calibration.likelihood)
     return calibration.slope / jnp.maximum(total, 1e-6)
 

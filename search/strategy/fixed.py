@@ -13,6 +13,7 @@ from ..answers import answer_majority, answer_rule
 from ..interface import (
     Sampling,
     Strategy,
+    check_flag,
     keep_children,
     one_path,
     same_for_all,
@@ -106,6 +107,7 @@ def beam(
         ValueError: an argument is out of range or unknown.
     """
     check_flag("unique", unique)
+    check_flag("calibrated", calibrated)
     return Strategy(
         name="beam",
         plan=same_for_all(samples_then_share, sampling),
@@ -127,12 +129,6 @@ def samples_then_share(state: SearchState) -> Int[Array, ""]:
 def keep_distinct(state: SearchState) -> tuple[Paths, Bool[Array, " N"], Any]:
     """The first valid child of each text below a path competes for a place."""
     return state.pool, first_of_equal(state.pool), state.memory
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Raise ValueError unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 def samples_then_one(state: SearchState) -> Int[Array, ""]:

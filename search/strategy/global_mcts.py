@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, check_count, request
+from ..interface import Sampling, Strategy, all_earlier_draws, check_count, request
 from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
 from .trees import back_up, check_exploration, check_max_nodes, plant_tree
@@ -82,8 +82,7 @@ def global_mcts(
         init_memory=functools.partial(_plant, max_nodes=max_nodes),
         # Every step samples at least one candidate.
         num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
-        # Each simulation that has ended took at most one child of a node that may grow again.
-        earlier_draws=lambda state: state.memory.visits[0].astype(jnp.int32),
+        earlier_draws=all_earlier_draws,
         needs_step_scores=False,
     )
 

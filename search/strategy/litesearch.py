@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, check_count, request
+from ..interface import Sampling, Strategy, all_earlier_draws, check_count, request
 from ..ranking import prune
 from ..state import compact, count, growing, join
 from ..types import Paths, Request, SearchState
@@ -115,6 +115,7 @@ def litesearch(
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, max_nodes=1 + limit * max_budget),
         num_steps=functools.partial(_num_steps, limit=limit),
+        earlier_draws=all_earlier_draws,
     )
 
 

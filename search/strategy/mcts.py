@@ -21,7 +21,14 @@ from jaxtyping import Array, Bool, Int
 
 from ..aggregations import Aggregation, aggregation, path_keys, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, check_count, same_for_all, share_of_candidates
+from ..interface import (
+    Sampling,
+    Strategy,
+    all_earlier_draws,
+    check_count,
+    same_for_all,
+    share_of_candidates,
+)
 from ..ranking import prune
 from ..state import compact, count, join, pack
 from ..types import Paths, SearchState
@@ -70,6 +77,7 @@ def mcts(
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, branching=branching, max_nodes=max_nodes),
         num_steps=functools.partial(_num_steps, branching=branching),
+        earlier_draws=all_earlier_draws,
     )
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, Aggregation, aggregation, path_scores
 from ..answers import AnswerRule, answer_majority, answer_rule
-from ..interface import Sampling, Strategy, request
+from ..interface import Sampling, Strategy, check_flag, request
 from ..state import compact, count, growing, join, question_of, select
 from ..types import Paths, Request, SearchState
 from .types import PathCount
@@ -82,8 +82,9 @@ def sequential_best_of_n(
         vote: name of the answer rule among the finished paths.
 
     Raises:
-        ValueError: a threshold is negative or not a number, or a name is unknown.
+        ValueError: an argument is out of range or unknown.
     """
+    check_flag("greedy_first", greedy_first)
     for name, value in (("stop", stop), ("abort", abort)):
         if not value >= 0.0:
             raise ValueError(f"{name} must be a path score >= 0, got {value}")

@@ -9,7 +9,7 @@ The algorithm has arms with independent noisy rewards. Here an arm is a path, a 
 it, and its value is its path score, not a mean of rewards. Five things follow. A path that ends
 needs no more pulls and stays an arm. A path whose step is invalid is dropped. A round has at least
 one step. The last path is written to its end, and a round ends when all paths have ended. If no arm
-has an answer, the finished paths that were dropped give it.
+has an answer, the finished paths that were dropped after the step in which they ended give it.
 """
 
 from __future__ import annotations

@@ -23,12 +23,13 @@ from ..interface import (
     Sampling,
     Strategy,
     check_count,
+    check_flag,
     keep_children,
     same_for_all,
     share_of_candidates,
 )
 from ..types import SearchState
-from .fixed import check_flag, keep_distinct
+from .fixed import keep_distinct
 
 
 @functools.cache

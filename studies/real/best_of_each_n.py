@@ -20,25 +20,38 @@ from cats_jax.errors import BadInputError
 from cats_jax.grading import MathGrader
 from cats_jax.reporting.finished_paths import path_grades
 from cats_jax.reporting.statistics import bootstrap_mean, paired
+from cats_jax.runs.folder import RunFolder
+from cats_jax.runs.rows import Row
 from theory import estimators
+
+
+def rows_of_best(run: RunFolder) -> list[Row]:
+    """The rows of `best_of_n` at the run's largest N.
+
+    Raises:
+        BadInputError: the run has no rows of `best_of_n`, those of several PRMs or seeds, or rows
+            without a tree.
+    """
+    found = [row for row in run.rows if row.strategy == "best_of_n"]
+    most = max((row.num_candidates for row in found), default=0)
+    rows = [row for row in found if row.num_candidates == most]
+    if len({(row.prm, row.seed) for row in rows}) != 1 or any(row.tree is None for row in rows):
+        raise BadInputError(
+            f"{str(run.folder)!r}: best_of_n needs rows of one PRM and one seed, each with a tree; "
+            "evaluate with one of each and `trees: true`"
+        )
+    return rows
 
 
 def path_outcomes(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     """Scores and correctness of the paths of each question, f64[Q, N] each.
 
     Raises:
-        BadInputError: the run has no rows of `best_of_n`, those of several PRMs or seeds, or rows
-            without a tree.
+        BadInputError: as `rows_of_best`.
     """
     run = cats_jax.load_run(folder).stored
-    found = [row for row in run.rows if row.strategy == "best_of_n"]
-    most = max((row.num_candidates for row in found), default=0)
-    rows = [row for row in found if row.num_candidates == most]
-    if len({(row.prm, row.seed) for row in rows}) != 1 or any(row.tree is None for row in rows):
-        raise BadInputError(
-            f"{str(folder)!r}: best_of_n needs rows of one PRM and one seed, each with a tree; "
-            "evaluate with one of each and `trees: true`"
-        )
+    rows = rows_of_best(run)
+    most = rows[0].num_candidates
     scores, correct = np.full((len(rows), most), -np.inf), np.zeros((len(rows), most))
     with MathGrader() as grader:
         for number, row in enumerate(rows):

@@ -20,16 +20,18 @@ import cats_jax
 from cats_jax.grading import MathGrader
 from cats_jax.reporting.finished_paths import path_grades
 
+from .best_of_each_n import rows_of_best
+
 
 def scored_paths(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """A row for each finished path that has an answer and a score."""
+    """A row for each finished path that has an answer and a score.
+
+    Raises:
+        BadInputError: as `rows_of_best`.
+    """
     run = cats_jax.load_run(folder).stored
-    found = [row for row in run.rows if row.strategy == "best_of_n"]
-    largest = max((row.num_candidates for row in found), default=0)
     with MathGrader() as grader:
-        for row in found:
-            if row.num_candidates < largest or row.tree is None:
-                continue
+        for row in rows_of_best(run):
             tree = run.tree(row)
             grades = path_grades(row, tree, grader)
             for path in tree.paths:

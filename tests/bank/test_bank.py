@@ -17,16 +17,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scripted_bank
-from scripted import ScriptedModels, ScriptedPrm
+from scripted import ScriptedModels, ScriptedPolicy, ScriptedPrm
 from scripted_bank import ALONE, MAX_DEPTH, RICH, collected, grown
 
 import search
 from cats_jax import cli
 from cats_jax.bank import layout, store
+from cats_jax.bank.cost import bank_cost
 from cats_jax.bank.grow import level_number
 from cats_jax.bank.recipe import load_bank_recipe
 from cats_jax.bank.trees import Allocation, SettingDraws
 from cats_jax.errors import BadInputError, RunStoppedError
+from cats_jax.live.seeds import stable_seed
+from cats_jax.protocols import Step
 from cats_jax.specs.calibrations import IDENTITY
 from cats_jax.storage import durable, table_folder
 from search import bank as search_bank
@@ -587,8 +590,9 @@ def test_a_dry_run_says_what_a_bank_samples_and_costs(tmp_path, capsys):
     assert cli.run(["bank", str(path), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     table = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in lines if "|" in line}
-    # 8 draws of the root, then 8 and 2 draws each of 3 nodes of the PRM and 8 / 4 of many arrivals.
-    steps = 2 * (8 + 9 * (8 + 5 * 2))
+    # 8 draws of the root at each of 10 steps, and at each later step 2 draws each of 3 nodes of the
+    # PRM, of 8 / 4 nodes of many arrivals, and of the paths that began at such nodes before.
+    steps = 2 * (10 * 8 + 45 * (5 * 2))
     assert [cell.strip() for cell in table["policy"][:3]] == ["2", "8", f"{steps:,}"]
     assert "PRM exact" in table
     assert any(line.startswith("fits: policy 'weak' and PRM 'exact'") for line in lines)
@@ -701,3 +705,36 @@ def test_shipped_recipes_can_be_read(policy, part):
         if num_extra > 0
     }
     assert wanted | {search.cats.CATS.base, search.Sampling(), search.Sampling(0.0)} <= recorded
+
+
+def test_an_outcome_model_of_the_users_own_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(ScriptedPrm, "finished_only", True, raising=False)
+    with pytest.raises(BadInputError, match=r"outcome model.* and a bank needs a score for each"):
+        collected(tmp_path)
+
+
+class Endless(ScriptedPolicy):
+    """No two samples are equal, and none ends before the last step."""
+
+    def generate(self, requests):
+        made = super().generate(requests)
+        for request, samples in zip(requests, made.samples, strict=True):
+            where = (len(request.path), request.temperature, *(step.text for step in request.path))
+            samples[:] = [
+                dataclasses.replace(
+                    sample,
+                    step=Step(f"{stable_seed(*where)}{number:03d}", (1,)),
+                    finish="end" if request.to_end else "step",
+                )
+                for number, sample in enumerate(samples)
+            ]
+        return made
+
+
+@pytest.mark.parametrize("root_draws_per_prm", [0, 1])
+def test_a_bank_has_no_more_samples_than_its_dry_run_says(tmp_path, root_draws_per_prm):
+    """Draws of nodes that PRMs chose begin paths, which are drawn at all later depths."""
+    allocation = dataclasses.replace(RICH, root_draws_per_prm=root_draws_per_prm)
+    recipe = scripted_bank.recipe(tmp_path, allocation=allocation, max_depth=12)
+    (tree,) = grown(allocation, 1, policy=Endless(), depth=12)
+    assert sum(map(sum, tree.nodes.draws)) <= bank_cost(recipe, 1).samples

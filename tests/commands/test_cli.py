@@ -144,6 +144,19 @@ def _python(code, **environment):
     return subprocess.check_output(command, cwd=ROOT, env=environment, text=True).strip()
 
 
+def test_an_output_that_is_full_is_one_line():
+    """Python's own flush at its end says "Exception ignored", and exits with 120."""
+    command = [sys.executable, "-m", "cats_jax.cli", "--version"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "wb") as full:
+        found = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    assert found.returncode == 1
+    (line,) = found.stderr.splitlines()
+    assert "No space left" in line
+
+
 def test_the_command_line_is_light():
     code = (
         "import cats_jax.cli, sys;"

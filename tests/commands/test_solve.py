@@ -10,7 +10,13 @@ import scripted
 from chat_server import serving
 
 from cats_jax import cli
+from cats_jax.commands import solve
+from cats_jax.commands.solve_options import SolveOptions
+from cats_jax.commands.solve_recipe import one_cell
 from cats_jax.errors import BadInputError
+from cats_jax.grading import MathGrader
+from cats_jax.grading.boxed_integer import BoxedIntegerGrader
+from cats_jax.specs.recipe import load_recipe
 
 QUESTION = "((50*4)-21)+15=?"
 
@@ -261,3 +267,24 @@ def test_a_certificate_does_not_say_where_questions_go(
     assert (checked[0].replies, checked[0].max_cost, checked[0].price) == (None, None, None)
     content |= {"chosen": None, "configurations": []}
     assert "certifies no configuration" in used()
+
+
+def test_a_recipes_answers_are_graded_as_by_its_server(tmp_path):
+    """The questions of a recipe choose the grader, also with a policy that is not the world's."""
+    recipe = load_recipe(write(tmp_path / "recipe.json", policy="models/other"))
+    assert isinstance(solve._grader(recipe, is_given=True), BoxedIntegerGrader)
+    assert isinstance(solve._grader(recipe, is_given=False), MathGrader)
+
+
+def test_a_certified_strategy_has_the_prm_of_its_certificate(tmp_path):
+    file = tmp_path / "c.json"
+    made_certificates.write_certificate(file, scripted.ScriptedModels())
+    content = json.loads(file.read_text())
+    prm = content["configurations"][content["chosen"]]["prm"]
+    recipe = write(
+        tmp_path / "recipe.json",
+        prms=[{"path": "sparse", "label": "other"}, prm],
+        strategies=[{"certified": str(file)}],
+    )
+    (spec,) = one_cell({}, SolveOptions(), recipe).prms
+    assert spec.label == prm

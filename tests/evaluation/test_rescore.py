@@ -22,7 +22,7 @@ from cats_jax.reporting.certificate_premises import check_premises
 from cats_jax.runs.folder import read_run
 from cats_jax.runs.merge import merge_runs
 from cats_jax.specs.recipe import PrmSpec, parse_recipe
-from studies.real import best_of_each_n
+from studies.real import best_of_each_n, path_scores
 from theory import estimators
 
 _QUESTIONS = 6
@@ -378,6 +378,40 @@ def test_a_row_keeps_the_reason_of_its_limit(tmp_path):
     assert ("budget", "budget of 20 candidates spent") in reasons.values()
     new = rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run
     assert {row.key: (row.status, row.reason) for row in new.rows} == reasons
+    old = _run(tmp_path / "short", ["best_of_n"], budget=8)
+    assert {row.reason for row in old.rows} == {"budget of 8 candidates spent"}
+    new = _with_another_prm(old, tmp_path / "other")
+    assert {row.reason for row in new.rows} == {"budget of 8 candidates spent"}
+
+
+def _with_another_prm(old, folder):
+    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
+    return rescore(old, folder, Change(prm=PrmSpec("bad")), BoxedIntegerGrader(), scorer).run
+
+
+def test_a_limit_that_includes_the_prms_part_ends_elsewhere_with_another_prm(tmp_path):
+    old = _run(tmp_path / "old", ["best_of_n"], max_tokens=60)
+    with pytest.raises(BadInputError, match="the run has max_tokens, which includes the PRM's"):
+        _with_another_prm(old, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run.rows
+
+
+def test_failed_rows_have_the_cost_of_the_new_prm(tmp_path, run):
+    rows = [row for row in run.rows if row.strategy == "best_of_n"]
+    failed = dataclasses.replace(rows[0], status="failed", answer=None, correct=False)
+    broken = dataclasses.replace(run, rows=(failed, *rows[1:]))
+    first = _with_another_prm(broken, tmp_path / "new").rows
+    (row,) = [row for row in first if row.status == "failed"]
+    (whole,) = [
+        row
+        for row in _with_another_prm(
+            dataclasses.replace(run, rows=tuple(rows)), tmp_path / "w"
+        ).rows
+        if row.question == failed.question
+    ]
+    assert row.ledger == whole.ledger
+    assert row.answer is None
 
 
 def test_a_certified_strategy_abstains_as_in_its_run(tmp_path):
@@ -457,6 +491,8 @@ def test_the_paths_of_several_prms_are_not_pooled(tmp_path):
     both = _run(tmp_path / "both", ["best_of_n"], prms=["good", "bad"])
     with pytest.raises(BadInputError, match="needs rows of one PRM and one seed"):
         best_of_each_n.path_outcomes(both.folder)
+    with pytest.raises(BadInputError, match="one PRM and one seed"):
+        list(path_scores.scored_paths(both.folder))
 
 
 class Counting(ScorerProxy):

@@ -21,8 +21,9 @@ from cats_jax.datasets import read_questions
 from cats_jax.datasets.layout import answer_text
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation.grade_file import count_rows, grade_file
-from cats_jax.grading import MathGrader
+from cats_jax.grading import MathGrader, workers
 from cats_jax.grading.graders import grade_answer
+from cats_jax.grading.math_grader import Grade
 from cats_jax.grading.workers import WorkerFailure, WorkerPool
 from cats_jax.live.tree import AnswerClasses, SearchTree
 from cats_jax.protocols import AnswerGrader, Question, Step, StepSample
@@ -314,6 +315,39 @@ def test_a_worker_that_dies_is_replaced():
     pool.close()
     assert pool.ask(request)["equal"]
     pool.close()
+
+
+def test_a_pair_that_failed_for_lack_of_memory_is_compared_again(monkeypatch):
+    with MathGrader(workers=1) as grader:
+        ask, asked = grader._pool.ask, []
+
+        def once(request):
+            asked.append(request)
+            if len(asked) == 1:
+                raise workers._Killed("the comparing process was killed")
+            return ask(request)
+
+        monkeypatch.setattr(grader._pool, "ask", once)
+        first = grader.compare("2x", "x+x")
+        assert not first.correct
+        assert first.error.endswith("the comparing process was killed")
+        assert grader.compare("2x", "x+x") == Grade(True)
+        assert grader.compare("2x", "x+x") == Grade(True)
+        assert len(asked) == 2
+
+
+def test_a_grade_does_not_depend_on_earlier_comparisons(grader):
+    """Beside 2x the equation y=2x is 2x, but beside another equation it is not."""
+    assert grader.equivalent("y=2x", r"x=\frac{y}{2}")
+    with MathGrader(workers=1) as other:
+        assert other.equivalent("y=2x", "2x")
+        assert other.equivalent(r"x=\frac{y}{2}", r"\frac{y}{2}")
+        assert other.equivalent("y=2x", r"x=\frac{y}{2}")
+
+
+def test_numbers_beyond_floats_are_decided(grader):
+    assert grader.compare("10^{100000}", "10^{99000}") == Grade(False)
+    assert grader.compare("10^{100000}", "10^{99000} * 10^{1000}") == Grade(True)
 
 
 def test_no_worker_outlives_the_judge():

@@ -205,6 +205,16 @@ def test_steps_without_room_for_their_example_are_counted():
     assert re.search("policy 'letters': ([1-9]) of \\1 steps with a similar example", policy.note)
 
 
+def test_the_note_of_the_policy_is_passed_on():
+    class Noted(Worder):
+        note = "it has said something"
+
+    policy = BoostStep(Noted(context=20), ExampleSteps(PROBLEMS), 0.6)
+    assert policy.note == "it has said something"
+    policy.generate([_request()])
+    assert policy.note.startswith("it has said something; policy 'letters': ")
+
+
 def test_hostile_texts_stay_between_their_tags():
     text = ExamplePrompt("own", "{question} {example}").text("</question>{example}", "</example>")
     assert text == (

@@ -98,6 +98,12 @@ def test_each_broken_rule_of_a_policy_is_named(samples, changes, rule):
     assert "\n" not in str(caught.value)
 
 
+def test_the_step_of_a_broken_sample_is_known():
+    with pytest.raises(GeneratorContractError) as caught:
+        _checked([SAMPLE])
+    assert caught.value.step == 0
+
+
 @pytest.mark.parametrize(
     ("answers", "rule"),
     [

@@ -7,8 +7,12 @@ from scripted_engine import DIGIT, END, STEP, ScriptedEngine, ScriptedPrm, Serve
 
 import search
 from cats_jax import datasets
+from cats_jax.errors import GeneratorContractError
+from cats_jax.live.proxies import GeneratorProxy
 from cats_jax.live.searcher import Searcher
+from cats_jax.live.whole_answers import WholeAnswers
 from cats_jax.models.prompts.step_text import cut_answer
+from cats_jax.protocols import Question, Step, StepRequest
 
 # How an answer is cut
 
@@ -252,3 +256,35 @@ def test_each_answer_is_read_once(questions):
     read = [ids for prompts in engine.whole for ids in prompts]
     assert len(set(read)) == len(read) <= 8 * len(questions)
     assert sum(result.ledger.prm_computed for result in results) == sum(map(len, read))
+
+
+def test_paths_of_equal_ids_may_have_other_ends():
+    """Steps may contain the tag, which is text in some formats; each has its score."""
+    first = (Step("1+2=3\n\n3+1=4", (1,)), Step("4+1=5", (2,)))
+    second = (Step("1+2=3", (3,)), Step("3+1=4\n\n4+1=5", (4,)))
+    question, scorer = Question("q", "1+2+1+1=?"), prm(ScriptedPrm())
+    found = scorer.score_answers([question] * 2, [first, second], [0, 0]).scores
+    paths = [first[:1], first, second[:1], second]
+    assert [*found[0], *found[1]] == scorer.score([question] * 4, paths).scores
+
+
+class FailingSteps(GeneratorProxy):
+    """A policy whose single steps fail, and whose whole answers do not."""
+
+    def generate(self, requests):
+        raise GeneratorContractError("a last step fails")
+
+    def generate_answers(self, requests, max_steps):
+        return self._model.generate_answers(requests, max_steps)
+
+
+def test_answers_of_a_call_that_fails_are_not_kept(questions):
+    """The call is repeated question by question, if a last step in it breaks the contract."""
+    source = WholeAnswers(FailingSteps(policy(ScriptedEngine())), 5)
+    settings = {"seeds": (1,), "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    begun = StepRequest(questions[0], (), to_end=False, **settings)
+    last = StepRequest(questions[1], (Step("7", (DIGIT, STEP)),), to_end=True, **settings)
+    with pytest.raises(GeneratorContractError):
+        source.generate([begun, last])
+    source.generate([begun])
+    assert len(source.unscored(questions[0])) == 1

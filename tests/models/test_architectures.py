@@ -197,6 +197,8 @@ def test_layers_of_another_kind_are_refused_before_weights_are_read(tmp_path):
         check_computable(config, folder)
     with pytest.raises(BadInputError, match="'kv_lora_rank', which the backend hf"):
         check_computable(transformers.DeepseekV3Config(), folder)
+    with pytest.raises(BadInputError, match=r"of the kind 'attn_logit_softcapping'.*vllm"):
+        check_computable(transformers.Gemma2Config(), folder)
 
 
 @torch.inference_mode()

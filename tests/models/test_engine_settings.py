@@ -6,10 +6,11 @@ import shutil
 import sys
 import types
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 import chat_server
 import made_runs
+import pydantic
 import pytest
 import scripted
 
@@ -215,7 +216,7 @@ def test_devices_of_the_other_backends(machine):
 def test_an_engine_over_several_gpus_takes_those_after_its_device():
     spec = PolicySpec("weak", backend="vllm", device="cuda:2", tensor_parallel_size=3)
     assert list(gpu_numbers(spec)) == [2, 3, 4]
-    arguments = engine_arguments(spec, context=64, on_cpu=False)
+    arguments = engine_arguments(spec, context=64)
     assert (arguments["device_ids"], arguments["tensor_parallel_size"]) == ([2, 3, 4], 3)
 
 
@@ -378,10 +379,10 @@ def test_shares_of_one_gpu_add_up_to_one_at_most(machine):
 
 def test_defaults_on_a_gpu_are_vllm_s_own():
     spec = PolicySpec("weak", backend="vllm", device="cuda")
-    gpu = engine_arguments(spec, context=64, on_cpu=False)
+    gpu = engine_arguments(spec, context=64)
     assert (gpu["enforce_eager"], gpu["block_size"], gpu["device_ids"]) == (False, None, [0])
     assert "max_num_batched_tokens" not in gpu
-    cpu = engine_arguments(dataclasses.replace(spec, device="cpu"), context=64, on_cpu=True)
+    cpu = engine_arguments(dataclasses.replace(spec, device="cpu"), context=64)
     assert (cpu["enforce_eager"], cpu["block_size"]) == (True, 32)
     assert cpu["enable_chunked_prefill"] is False
     assert "device_ids" not in cpu
@@ -403,10 +404,10 @@ def test_an_engine_on_a_cpu_is_one_process_unless_it_needs_more(settings, bind, 
     if bind is not None:
         monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", bind)
     spec = PolicySpec("weak", backend="vllm", device="cpu", **settings)
-    arguments = engine_arguments(spec, context=64, on_cpu=True)
+    arguments = engine_arguments(spec, context=64)
     executor = arguments.get("distributed_executor_backend", "")
     assert executor.endswith("UniProcExecutor") == one
-    gpu = engine_arguments(dataclasses.replace(spec, device="cuda"), context=64, on_cpu=False)
+    gpu = engine_arguments(dataclasses.replace(spec, device="cuda"), context=64)
     assert not gpu.get("distributed_executor_backend", "").endswith("UniProcExecutor")
 
 
@@ -420,9 +421,9 @@ def test_settings_and_free_arguments_reach_vllm():
         "gpu_memory_utilization": 0.3,
     }
     free = {"seed": 5, "max_num_batched_tokens": 100}
-    spec = PolicySpec("weak", backend="vllm", engine_args=free, **settings)
+    spec = PolicySpec("weak", backend="vllm", device="cpu", engine_args=free, **settings)
     expected = {"max_model_len": 64, **settings, **free}
-    assert expected.items() <= engine_arguments(spec, context=64, on_cpu=True).items()
+    assert expected.items() <= engine_arguments(spec, context=64).items()
 
 
 @pytest.fixture
@@ -511,10 +512,30 @@ def test_a_vllm_without_a_module_or_its_error_for_dead_engines(monkeypatch):
         check_names(PrmSpec("p", backend="vllm", quantization="fp8"))
 
 
+def _refused_by_pydantic():
+    try:
+        pydantic.TypeAdapter(Annotated[int, pydantic.AfterValidator(_too_large)]).validate_python(9)
+    except pydantic.ValidationError as error:
+        return error
+
+
+def _too_large(value):
+    raise ValueError("max_num_seqs is too large")
+
+
 @pytest.mark.usefixtures("fake_vllm")
-def test_an_engine_that_fails_without_a_message_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (RuntimeError, "RuntimeError"),
+        (lambda: ValueError("first\nlast"), "last"),
+        # vLLM's settings are classes of pydantic, whose last line is a link.
+        (_refused_by_pydantic, "Value error, max_num_seqs is too large"),
+    ],
+)
+def test_the_reason_why_an_engine_does_not_start_is_shown(monkeypatch, fault, reason):
     def fails(**arguments):
-        raise RuntimeError
+        raise fault()
 
     vllm, platforms = sys.modules["vllm"], types.ModuleType("vllm.platforms")
     monkeypatch.setattr(vllm, "LLM", fails, raising=False)
@@ -522,7 +543,7 @@ def test_an_engine_that_fails_without_a_message_is_named(monkeypatch):
     monkeypatch.setattr(platforms, "current_platform", cpu, raising=False)
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     spec = PolicySpec("weak", backend="vllm", device="cpu", num_threads=1)
-    with pytest.raises(BadInputError, match="does not start with 'weak': RuntimeError: its own"):
+    with pytest.raises(BadInputError, match=f"does not start with 'weak': {reason}: its own"):
         VLLMSampler("weak", context=8, settings=spec)
 
 

@@ -18,6 +18,7 @@ from cats_jax.models.prm.sparsity import checkpoint_sparsity
     [
         ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct"),
         ("https://huggingface.co/Qwen/Qwen3-0.6B/tree/main", "Qwen/Qwen3-0.6B"),
+        ("https://huggingface.co/Qwen/Qwen3-0.6B/tree/v2", None),  # only main is downloaded
         ("https:/huggingface.co/Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),  # as pathlib has it
         ("hf:google/gemma-3-1b-it", "google/gemma-3-1b-it"),
         ("hf:/google/gemma-3-1b-it", "google/gemma-3-1b-it"),  # likewise, of two slashes
@@ -25,7 +26,10 @@ from cats_jax.models.prm.sparsity import checkpoint_sparsity
         ("no/such/folder", None),
         ("./Qwen/Qwen3", None),
         ("models/Qwen3", None),
+        ("models/Qwen3/", None),
         ("there/Qwen3", None),
+        ("there/Qwen3/", None),
+        ("Qwen/Qwen3/", "Qwen/Qwen3"),
         ("Qwen3", None),
     ],
 )

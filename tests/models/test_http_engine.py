@@ -89,7 +89,9 @@ def test_greedy_samples_are_asked_for_once(connect):
     with serving() as server:
         (row,) = HTTPSampler(connect(server)).sample([greedy])
     assert [body["n"] for body in server.bodies] == [1]
-    assert row == row[:1] * 3
+    assert [sample.ids for sample in row] == [row[0].ids] * 3
+    assert row[0].cached <= 2
+    assert [sample.cached for sample in row[1:]] == [1 + len(row[0].ids)] * 2
 
 
 FAULTS = [500, None, "drop", 429, None, None, "truncated", 503, "missing", None] * 3

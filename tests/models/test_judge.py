@@ -222,6 +222,14 @@ def test_the_verdict_is_the_last_line(text, score):
     assert VERDICT.read(text) == score
 
 
+def test_marks_of_emphasis_may_be_part_of_a_word():
+    verdict = WrittenVerdict("is_right", "is_wrong", verdict="Judgement:")
+    assert verdict.read("**Judgement:** is_right") == 1.0
+    assert verdict.read("Judgement: `is_wrong`") == 0.0
+    with pytest.raises(BadInputError, match="positive='a_' must be another word than negative"):
+        WrittenVerdict("a_", "a", verdict="Judgement:")
+
+
 def test_a_pattern_reads_words_and_numbers():
     boxed = WrittenVerdict("Yes", "No", pattern=r".*\\boxed\{(Yes|No)\}")
     assert boxed.read("**Judgement**: $\\boxed{No}$") == 0.0

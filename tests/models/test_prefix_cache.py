@@ -66,6 +66,24 @@ def test_what_is_there_is_not_stored_again():
     assert torch.equal(cache.gather([child], 3, 3)[:, 0, :, 1:], kv)
 
 
+def test_an_allocation_that_fails_loses_no_slot(monkeypatch):
+    cache, cat = make_cache(), torch.cat
+
+    def fails(*arguments, **options):
+        monkeypatch.setattr(torch, "cat", cat)
+        raise torch.OutOfMemoryError
+
+    kv = random_kv(3)
+    root = cache.root(QUESTIONS[0], (7, 8, 9), 3)
+    monkeypatch.setattr(torch, "cat", fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        cache.store([root], [kv])
+    cache.store([root], [kv])
+    assert torch.equal(cache.gather([root], 3, 3)[:, 0], kv)
+    cache.keep_only(QUESTIONS[0], [])
+    assert len(cache) == 0
+
+
 @pytest.mark.parametrize("tokens", [40, 10_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_growth_and_pruning(seed, tokens):

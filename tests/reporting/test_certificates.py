@@ -56,7 +56,13 @@ def test_the_lead_is_over_other_answers(paths, gap):
 
 def test_a_vote_against_the_best_path_has_no_lead():
     paths = [("1", 0.9), ("2", 0.5), ("2", 0.5)]
-    assert certificates.observed_gap(searched("q", paths, answer="2"), JUDGE) is None
+    result = searched("q", paths, answer="2")
+    assert certificates.observed_gap(result, JUDGE) is None
+    assert certificates.describe_certificate(result, 0.1, JUDGE).endswith(
+        "or the answer is not that of the path with the best score"
+    )
+    result.answer = None
+    assert certificates.describe_certificate(result, 0.1, JUDGE).endswith("gives no answer")
 
 
 def test_the_lead_must_exceed_two_epsilon():

@@ -105,6 +105,14 @@ def test_a_search_without_a_candidate():
     assert fate.cause == "not continued"
 
 
+def test_a_grader_that_finds_no_path_right_in_a_covered_row():
+    """As after a change of the grader, or at a limit of a comparison."""
+    steps = [candidate(1, 0, 0, "1+2=3", 0.9, kept=True), _end(2, 1, 1, "7", 0.9)]
+    result = searched("q", QUESTION, steps, chosen=2)
+    fate = _fate(result, policy="other", correct=False, covered=True)
+    assert (fate.cause, fate.sentence) == ("unknown", "None of 1 finished paths is right.")
+
+
 def test_the_choice_lost_it():
     steps = [candidate(i + 1, i, i, RIGHT[i], 0.9, kept=True) for i in range(3)]
     ends = [_end(4, 3, 3, "10", 0.5), _end(5, 3, 3, "9", 0.8)]

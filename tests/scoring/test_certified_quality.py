@@ -96,6 +96,17 @@ def test_a_head_is_certified_on_what_did_not_fit_it(tmp_path):
         certified_quality(labelled, calibrated=True)
 
 
+def test_a_group_that_can_fit_no_calibration_is_named_before_it_is_scored(tmp_path, capsys):
+    rows = [{**row, "set": "large"} for row in made(40)]
+    rows += [{**row, "set": "small"} for row in made(1)]
+    for row in rows:
+        del row["scores"]
+    source = write(tmp_path / "rows.jsonl", rows)
+    command = ["quality", str(source), "--certified", "--calibrated", "--by", "set"]
+    assert cli.run([*command, "--prms", "no/such/model"]) == 2
+    assert "--calibrated: small: half of the 1 questions has" in capsys.readouterr().err
+
+
 def test_the_command(tmp_path, capsys):
     source = write(tmp_path / "rows.jsonl", made(120))
     output = tmp_path / "figures.json"

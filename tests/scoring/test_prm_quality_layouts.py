@@ -83,6 +83,8 @@ def test_rows_may_belong_to_one_solution(tmp_path):
     labelled = read(tmp_path, {**PLAIN, "row": "one"}, {**PLAIN, "row": "one"}, PLAIN)
     assert [path.row for path in labelled.paths[:2]] == ["one", "one"]
     assert labelled.paths[2].row.endswith("rows.jsonl:3")
+    labelled = read(tmp_path, {**PLAIN, "row": None}, {**PLAIN, "row": None})
+    assert [path.row[-2:] for path in labelled.paths] == [":1", ":2"]
 
 
 def test_groups_are_a_column(tmp_path):
@@ -112,9 +114,10 @@ def test_a_json_array_is_read_too(tmp_path):
     path.write_text(json.dumps([BENCH, 3]), encoding="utf-8")
     with pytest.raises(BadInputError, match="row 2: a row must be a JSON object"):
         read_labelled([path])
-    path.write_text("[{", encoding="utf-8")
-    with pytest.raises(BadInputError, match="is no JSON array"):
-        read_labelled([path])
+    for text in ("[{", json.dumps([BENCH])[:-2] + ', "x": ' + "[" * 65 + "]" * 65 + "}]"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(BadInputError, match="is no JSON array"):
+            read_labelled([path])
 
 
 def test_prm800k_paths_are_the_chosen_one_and_its_alternatives(tmp_path):

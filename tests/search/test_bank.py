@@ -311,3 +311,55 @@ def test_a_method_that_returns_to_the_question_takes_new_draws(name, key):
         for child in expected | got:
             most = (laps + bool(rest)) * expected[child]
             assert laps * expected[child] <= got[child] <= most
+
+
+def _one_first_step(children):
+    """A bank of one question: each first step is the node 1, which has this many other children."""
+    toy, rows = toy_bank(0, 1, 1), children + 3
+    first, grandchild = 1, rows - 1
+    draws = [[first] * 4] * 3 + [[2], [2], list(range(2, 2 + children))]
+    draws += [[grandchild]] * (3 * children) + [[]] * 3
+    ends = np.arange(rows) == grandchild
+    return toy.replace(
+        log_prob=jnp.zeros(rows),
+        value=jnp.zeros(rows),
+        invalid=jnp.zeros(rows, bool),
+        done=jnp.asarray(ends),
+        answer=jnp.where(ends, 0, -1).astype(jnp.int32),
+        text=jnp.arange(rows, dtype=jnp.int32),
+        num_tokens=jnp.ones(rows, jnp.int32),
+        score=jnp.asarray(np.where(np.arange(rows) == first, 0.9, 0.1)[:, None], jnp.float32),
+        prm_tokens=jnp.ones((rows, 1), jnp.int32),
+        root=jnp.zeros(1, jnp.int32),
+        first_draw=jnp.asarray(np.cumsum([0, *map(len, draws)]), jnp.int32),
+        drawn=jnp.asarray([row for cell in draws for row in cell], jnp.int32),
+    )
+
+
+@pytest.mark.parametrize("name", ["mcts", "litesearch"])
+def test_nodes_of_one_text_take_new_draws(name, key):
+    """Equal steps below the root are several nodes of a tree, and one node of the bank."""
+    strategy, tables = search.methods.__dict__[name](), _one_first_step(64)
+
+    def record(memory, tick):
+        rows = jnp.arange(CAPACITY) < jnp.sum(tick.plan.request.num_samples)
+        warm = tick.plan.request.temperature[tick.expansion.parent] > 0
+        return memory, jnp.where(rows & warm, tick.expansion.embedding, -1)
+
+    task = bank.question(tables, 0, 0, jnp.uint32(7))
+    state = search.init(
+        task.root, strategy=strategy, num_candidates=16, max_depth=3, capacity=CAPACITY
+    )
+    _, found = search.rollout(
+        (),
+        task.params,
+        key,
+        state,
+        strategy=strategy,
+        expand_fn=bank.expander(CAPACITY),
+        recorder=search.Recorder(init=lambda state: (), record=record),
+    )
+    drawn = np.asarray(found)
+    drawn = drawn[(drawn > 1) & (drawn < 66)].tolist()
+    assert 4 < len(drawn) <= 64
+    assert len(set(drawn)) == len(drawn)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import search
-from search.interface import check_count
-from search.strategy.fixed import check_flag
+from search.interface import check_count, check_flag
 
 # name of a method, its options, the message
 METHODS = [

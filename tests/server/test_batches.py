@@ -174,6 +174,13 @@ def test_the_command_serves_and_ends_and_answers_as_solve_does(tmp_path, texts):
     assert f"tokens: {ledger['tokens']} " in solved.stdout
 
 
+def test_a_server_without_the_grader_of_its_questions_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    changes = {"questions": {"file": str(tmp_path / "questions.jsonl")}}
+    with pytest.raises(BadInputError, match=r"math-verify, which is not installed: pip install"):
+        Offer(parse_recipe({**RECIPE, **changes}), name="weak", max_prompt_characters=200)
+
+
 def test_a_recipe_that_can_not_be_served_is_refused():
     for changes, match in (
         ({"prms": ["exact", "sparse"]}, "one PRM"),

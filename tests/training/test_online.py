@@ -580,6 +580,15 @@ def test_refuses_options_without_meaning(tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("prm", [{"path": "one", "format": "outcome"}, {"path": "one"}])
+def test_refuses_outcome_models(tmp_path, monkeypatch, prm):
+    """Also one of the user's own, which says so when it is loaded."""
+    monkeypatch.setattr(Prm, "finished_only", True, raising=False)
+    monkeypatch.setattr(Prm, "score", None)
+    with pytest.raises(BadInputError, match=r"outcome model.* and a training needs a score for"):
+        _train(tmp_path, CATS, models=Source(), prms=[prm])
+
+
 def test_refuses_a_policy_without_the_log_probabilities_that_it_reads(tmp_path):
     policy = {"path": "weak", "backend": "http://localhost:1", "log_probs": False}
     models = Source()

@@ -446,3 +446,9 @@ def test_refuses_damaged_ablations(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(BadInputError, match=message):
         load_ablations(file)
+
+
+def test_imitation_needs_decisions_to_imitate(tmp_path):
+    with pytest.raises(BadInputError, match="imitates the decisions of other policies: name a fol"):
+        run(TrainingOptions(tmp_path / "out", config="clone"))
+    assert not (tmp_path / "out").exists()

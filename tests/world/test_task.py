@@ -168,6 +168,7 @@ def test_no_text_crashes_the_checker(steps):
         ("3/2=?", "undefined"),
         ("3-4=?", "undefined"),
         ("3%0=?", "undefined"),
+        ("99999*99999=?", "99999\\*99999 has more than 9 digits"),
         ("(" * 300 + "=?", "operations"),
         ("(" * 600 + "=?", "characters, at most"),
         ("1+" * 16 + "1+1=?", "operations"),

@@ -64,11 +64,6 @@ class World(NamedTuple):
     deviation_weights: tuple[float, ...]
     threshold: float
 
-    @property
-    def p1(self) -> float:
-        """Probability that one path is correct."""
-        return sum(w for x, w in zip(self.levels, self.weights, strict=True) if x >= self.threshold)
-
     def enumerate(self, num_candidates: int) -> tuple[np.ndarray, Outcomes]:
         """(probability f64[M], outcomes) of all M draws of N paths."""
         rewards, weights = self._all(num_candidates, self.levels, self.weights)

@@ -108,7 +108,6 @@ def judge(
     at_least: Numbers | None = None,
     proof: str = "",
     remedy: str = "",
-    tolerance: float = _ROUNDING,
 ) -> CheckReport:
     """Compare measured truths with claimed bounds, case by case.
 
@@ -119,7 +118,6 @@ def judge(
         where: describes case i.
         at_most: upper bounds that the claim puts on the truths, f64[C] or one number.
         at_least: lower bounds, likewise. One of the two is given.
-        tolerance: a truth this far beyond the bound still counts as rounding.
 
     Raises:
         ValueError: both kinds of bounds or neither, no case, or a truth or bound that is NaN.
@@ -137,8 +135,8 @@ def judge(
     else:
         low, value, high = measured.low - limit, measured.value - limit, measured.high - limit
     # The worst case is the one most clearly violated, or the tightest if none is violated.
-    worst = int(np.argmin(high if (high < -tolerance).any() else value))
-    violated = bool(high[worst] < -tolerance)
+    worst = int(np.argmin(high if (high < -_ROUNDING).any() else value))
+    violated = bool(high[worst] < -_ROUNDING)
     holds = Verdict.HOLDS if proof else Verdict.OPEN
     expected = Verdict.HOLDS if proof else Verdict.FAILS if remedy else Verdict.OPEN
     return CheckReport(

@@ -16,6 +16,7 @@ from .intervals import CONFIDENCE
 
 _MOST_EXACT = 8
 _RANDOM_PERMUTATIONS = 20_000
+_PAIRS_AT_ONCE = 2_000_000  # bounds the memory of Kendall's tau, which compares all pairs
 # Permuted statistics that should equal the observed one differ from it by rounding.
 _ROUNDING = 1e-9
 
@@ -148,7 +149,11 @@ def _permuted(
         rng = np.random.default_rng(0)
         orders = rng.permuted(np.tile(np.arange(n), (_RANDOM_PERMUTATIONS, 1)), axis=1)
     value = float(statistic(x, y[None])[0])
-    as_far = int((np.abs(statistic(x, y[orders])) >= abs(value) - _ROUNDING).sum())
+    at_once = max(1, _PAIRS_AT_ONCE // n**2)
+    as_far = sum(
+        int((np.abs(statistic(x, y[part])) >= abs(value) - _ROUNDING).sum())
+        for part in np.array_split(orders, math.ceil(len(orders) / at_once))
+    )
     # Without the observed order, p of a random sample could be 0.
     p_value = as_far / len(orders) if exact else (as_far + 1) / (len(orders) + 1)
     low, high = _fisher(value, scale, n - degrees)

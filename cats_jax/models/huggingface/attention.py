@@ -30,6 +30,8 @@ def check_computable(config: Any, folder: pathlib.Path) -> None:
         others = ["use_bidirectional_attention"]
     if getattr(config, "kv_lora_rank", None):  # keys and values of different sizes (DeepSeek's)
         others = ["kv_lora_rank"]
+    if getattr(config, "attn_logit_softcapping", None):  # Gemma 2's
+        others = ["attn_logit_softcapping"]
     if others:
         raise BadInputError(
             f"{str(folder)!r} ({config.model_type}) has layers of the kind {others[0]!r}, which "

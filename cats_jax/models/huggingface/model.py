@@ -264,13 +264,23 @@ class CausalModel:
         )
 
     def prompt_ids(self, question: Question) -> tuple[int, ...]:
-        """Token ids of a question's prompt; BadInputError if there are fewer than two."""
+        """Token ids of a question's prompt.
+
+        Raises:
+            BadInputError: there are fewer than two, or one is outside the vocabulary.
+        """
         assert self._prompts is not None
         ids = self._prompts.prompt_ids(question.text, question.system)
         if len(ids) < 2:
             raise BadInputError(
                 f"question {question.id!r} has {len(ids)} prompt tokens under the chat template "
                 f"of {self.name!r}, at least 2 are needed: check the question and the template"
+            )
+        if max(ids) >= self.vocab_size:
+            raise BadInputError(
+                f"question {question.id!r} has the token {max(ids)} in its prompt, but the "
+                f"vocabulary of {self.name!r} ends at {self.vocab_size}: take model and tokenizer "
+                "from one release"
             )
         return ids
 

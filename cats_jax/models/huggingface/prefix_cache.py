@@ -189,10 +189,11 @@ class PrefixCache:
         if not new:
             return
         start = len(self._free) - int(ends[-1])
-        slots, self._free = self._free[start:].copy(), self._free[:start]
+        slots = self._free[start:].copy()
         values = torch.cat([values for _, values in new], 2).transpose(1, 2)
         for chunk, places, inside in self._by_chunk(slots):
             chunk.index_copy_(1, inside, values if places is None else values[:, places])
+        self._free = self._free[:start]  # last, so that an allocation that fails loses no slot
         for (segment, _), own in zip(new, np.split(slots, ends[:-1]), strict=True):
             parent = segment.parent
             segment.slots = own if parent is None else np.concatenate((parent.slots, own))

@@ -84,7 +84,8 @@ class WrittenVerdict(TokenPair):
             self._refuse("temperature", "must be a number from 0 to 2")
         if self.samples > 1 and not warm:
             self._refuse("samples", "are equal at temperature 0: give a temperature, or 1 sample")
-        if not self.positive.strip() or _word(self.positive) == _word(self.negative):
+        positive, negative = self._words()
+        if not positive or positive == negative:
             self._refuse("positive", f"must be another word than negative={self.negative!r}")
         if bool(self.verdict) == bool(self.pattern):
             self._refuse("verdict", "or pattern: give one of them")
@@ -112,14 +113,18 @@ class WrittenVerdict(TokenPair):
         return None if begin is None else self._value(line[begin.end() :])
 
     def _value(self, said: str) -> float | None:
-        said = _word(said)
-        for word, score in ((self.positive, 1.0), (self.negative, 0.0)):
-            if said == _word(word):
-                return score
+        said, words = _word(said), self._words()
+        if said in words:
+            return 1.0 - words.index(said)
         if not self.scale or _NUMBER.fullmatch(said) is None:
             return None
         score = float(said) / self.scale
         return score if score <= 1.0 else None
+
+    def _words(self) -> tuple[str, str]:
+        """The positive and the negative word as `_value` compares them."""
+        unread = {} if self.pattern else _EMPHASIS  # `of_line` has removed these marks
+        return _word(self.positive.translate(unread)), _word(self.negative.translate(unread))
 
     def _refuse(self, key: str, rule: str) -> None:
         raise BadInputError(f"read_out: {key}={quoted(getattr(self, key))} {rule}")

@@ -436,7 +436,9 @@ class HTTPSampler:
         answers = self._server.post_all(Route(self._route, self._read, self._wanted), bodies)
         # Greedy samples are all the same; servers refuse requests for more than one.
         return [
-            answer * len(request.seeds) if request.temperature == 0 else answer
+            answer[0].copies(request.prompt, len(request.seeds))
+            if request.temperature == 0
+            else answer
             for request, answer in zip(requests, answers, strict=True)
         ]
 

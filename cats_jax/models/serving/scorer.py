@@ -132,8 +132,8 @@ class EngineScorer(AnswerStepScorer):
         asked = [self._readable(*each) for each in zip(questions, paths, known, strict=True)]
         prompts: dict[tuple[int, ...], tuple[int, ...]] = {}
         for ids, ends in asked:
-            if len(ends) > len(prompts.get(ids, ())):
-                prompts[ids] = ends
+            if ends:  # where steps contain the tag, paths of equal ids may have other ends
+                prompts[ids] = tuple(sorted({*prompts.get(ids, ()), *ends}))
         with self._time.call(max(1, len(prompts))) as share:
             found = self.engine.classify_steps(list(prompts), list(prompts.values()))
         scores = {

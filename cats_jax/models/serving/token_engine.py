@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -57,7 +58,8 @@ class TokenSample:
             completes the separator of steps.
         stopped: whether that ended the sample; False if it was cut at `max_tokens`.
         log_probs: log-probability of each token at temperature 1, untruncated, in nats; or None.
-        cached: number of prompt tokens that the engine did not compute for this sample.
+        cached: number of prompt tokens that the engine did not compute for this sample; all
+            computed tokens in a copy of a greedy sample.
         certainties: certainty of each token; None if the request did not ask for it.
     """
 
@@ -66,6 +68,11 @@ class TokenSample:
     log_probs: tuple[float, ...] | None
     cached: int
     certainties: tuple[float, ...] | None = None
+
+    def copies(self, prompt: Sequence[int], number: int) -> list[TokenSample]:
+        """This greedy sample several times, which the engine computed once."""
+        copy = dataclasses.replace(self, cached=len(prompt) + len(self.ids) - 1)
+        return [self, *[copy] * (number - 1)]
 
 
 @dataclass(frozen=True, slots=True)

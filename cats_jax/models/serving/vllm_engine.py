@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pydantic
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ...errors import BadInputError, RunStoppedError, known_names
@@ -105,7 +106,9 @@ class VLLMSampler:
         for request in requests:
             own = itertools.islice(found, self._number(request))
             samples = [_sampled(each, self._log_probs, request.certain) for each in own]
-            answers.append(samples * (len(request.seeds) // len(samples)))
+            if len(samples) < len(request.seeds):
+                samples = samples[0].copies(request.prompt, len(request.seeds))
+            answers.append(samples)
         return answers
 
     def _rules(self, requests: Sequence[SampleRequest]) -> list[StepEnd | None]:
@@ -306,13 +309,14 @@ def check_names(settings: ModelSpec) -> None:
         )
 
 
-def engine_arguments(settings: ModelSpec, *, context: int, on_cpu: bool) -> dict[str, Any]:
+def engine_arguments(settings: ModelSpec, *, context: int) -> dict[str, Any]:
     """Arguments of `vllm.LLM` that follow from the settings, without path and task.
 
     Args:
-        settings: settings of the model; its device is that of a CPU if, and only if, `on_cpu`.
-        context, on_cpu: tokens in a sequence at most, and whether vLLM's platform is the CPU.
+        settings: settings of the model, whose device is that of vLLM's platform.
+        context: largest number of tokens in a sequence.
     """
+    on_cpu = settings.device == "cpu"
     arguments = {
         "max_model_len": context,
         "dtype": settings.dtype,
@@ -375,11 +379,14 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
                 load_format="safetensors",
                 trust_remote_code=False,
                 worker_extension_cls=f"{vllm_head.__name__}.{vllm_head.DeviceOf.__name__}",
-                **engine_arguments(settings, context=context, on_cpu=on_cpu),
+                **engine_arguments(settings, context=context),
                 **task,
             )
     except (RuntimeError, ValueError, TypeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        if isinstance(error, pydantic.ValidationError):  # whose last line is a link
+            first = error.errors()[0]
+            reason = ": ".join(map(str, [*first["loc"], first["msg"]]))
         raise BadInputError(
             f"vLLM does not start with {str(path)!r}: {reason}: its own messages, with "
             f"VLLM_LOGGING_LEVEL=INFO more of them, say why; it was asked for {context} tokens of "

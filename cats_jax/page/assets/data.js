@@ -19,8 +19,7 @@ function readPart(part, number) {
     const name = (question.dataset ? `${question.dataset}/${question.id}` : question.id).replace(/\p{Cs}/gu, "\ufffd");
     const key = keys.has(name) ? `${name} (${index + 1})` : name;
     keys.add(key);
-    const level = question.notes.find(([name]) => name === "level")?.[1] ?? null;
-    return {...question, index, key, level, rows: []};
+    return {...question, index, key, rows: []};
   });
   const columns = part.rows;
   columns.question.forEach((question, index) => {

@@ -177,7 +177,7 @@ class Build:
     def _paths(self, folder: pathlib.Path, name: str) -> dict:
         num_questions = self._recipe.num_path_questions[name]
         per_question = self._recipe.paths_per_question[name]
-        model = _load_model(self.need(f"policy-{name}") / _MODEL)
+        model = training.load_model(self.need(f"policy-{name}") / _MODEL)
         seed = self._seed_of(_PATHS_OF[name])
         problems = task.problems("prm", num_questions, seed)
         samples = sampling.sample_paths(
@@ -195,7 +195,7 @@ class Build:
     def _rollouts(self, folder: pathlib.Path) -> dict:
         numbers = self._recipe
         paths = labels.add_monte_carlo(
-            _load_model(self.need("policy-weak") / _MODEL),
+            training.load_model(self.need("policy-weak") / _MODEL),
             labels.load_paths(self.need("paths") / _PATHS)[: numbers.num_monte_carlo_paths],
             numbers.num_rollouts,
             self._seed_of("rollouts"),
@@ -210,7 +210,7 @@ class Build:
         return {"paths": len(paths), "steps": len(agree), "agrees_with_exact": share}
 
     def _pool(self, folder: pathlib.Path, name: str) -> dict:
-        model = _load_model(self.need(f"policy-{name}") / _MODEL)
+        model = training.load_model(self.need(f"policy-{name}") / _MODEL)
         problems = self._validation_problems()
         samples = sampling.sample_paths(
             model,
@@ -226,14 +226,14 @@ class Build:
         numbers = self._recipe
         problems = self._validation_problems()[: numbers.num_curve_questions]
         samples = sampling.sample_paths(
-            _load_model(self.need("policy-weak") / _MODEL),
+            training.load_model(self.need("policy-weak") / _MODEL),
             [problem.text for problem in problems],
             numbers.samples_per_curve_question,
             self._seed_of("curve"),
         )
         nodes = measure.siblings(labels.label_paths(problems, samples))
         model, notes = prms.train_base(
-            _load_model(self.need("policy-strong") / _MODEL),
+            training.load_model(self.need("policy-strong") / _MODEL),
             labels.load_paths(self.need("paths") / _PATHS),
             numbers.base,
             self._seed_of("base"),
@@ -246,7 +246,7 @@ class Build:
     def _prm(self, folder: pathlib.Path, name: str) -> dict:
         numbers = self._recipe.prms[name]
         model, notes = prms.train_prm(
-            _load_model(self.need(_start(numbers)) / _MODEL),
+            training.load_model(self.need(_start(numbers)) / _MODEL),
             [labels.load_paths(self.need(stage) / _PATHS) for stage in _labels(numbers)],
             numbers,
             self._seed_of(f"prm-{name}"),
@@ -258,7 +258,7 @@ class Build:
 
     def _measure(self, folder: pathlib.Path, name: str) -> dict:
         del folder  # all there is are notes
-        model = _load_model(self.need(f"prm-{name}") / _MODEL)
+        model = training.load_model(self.need(f"prm-{name}") / _MODEL)
         problems, samples = self._validation_problems(), self._samples("weak")
         figures = measure.sparsity(model)
         figures |= self._pair_figures(model, "weak")
@@ -335,7 +335,7 @@ class Build:
 
     def _write_policy(self, folder: pathlib.Path, name: str) -> dict:
         stage = f"policy-{name}"
-        model = _load_model(self.need(stage) / _MODEL)
+        model = training.load_model(self.need(stage) / _MODEL)
         info = {
             "kind": "policy",
             "name": name,
@@ -398,10 +398,6 @@ def _labels(numbers: prms.PrmRecipe) -> tuple[str, ...]:
     if numbers.labels == "monte-carlo":
         return ("rollouts",)
     return tuple(_PATHS_OF[name] for name in numbers.policies)
-
-
-def _load_model(folder: pathlib.Path) -> Qwen2ForCausalLM:
-    return Qwen2ForCausalLM.from_pretrained(folder, dtype="float32").eval()
 
 
 def _write_json(file: pathlib.Path, value: object) -> None:

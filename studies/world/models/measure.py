@@ -19,11 +19,11 @@ from transformers import Qwen2ForCausalLM
 
 from cats_jax.world import task, tokenizer
 from theory import estimators
+from theory.sparsity import THRESHOLD
 
 from . import sampling, training
 from .labels import LabelledPath
 
-SPARSITY_THRESHOLD = 1e-4
 _ROWS = 256  # sequences scored together
 _BOOTSTRAPS = 1000
 
@@ -238,10 +238,10 @@ def best_of_n(
 
 
 def sparsity(model: Qwen2ForCausalLM) -> dict:
-    """Shares of parameters below `SPARSITY_THRESHOLD`, tied ones once: all and ``lm_head``."""
+    """Shares of parameters below `THRESHOLD`, tied ones once: all and ``lm_head``."""
 
     def share(tensors: Sequence[torch.Tensor]) -> float:
-        small = sum(int((tensor.abs() < SPARSITY_THRESHOLD).sum()) for tensor in tensors)
+        small = sum(int((tensor.abs() < THRESHOLD).sum()) for tensor in tensors)
         return small / sum(tensor.numel() for tensor in tensors)
 
     parameters = [parameter.detach() for parameter in model.parameters()]

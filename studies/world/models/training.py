@@ -8,6 +8,7 @@ policy's loss was .16, with Adam alone 1.06.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -98,6 +99,11 @@ def new_model(size: ModelSize, seed: int, *, tied: bool = True) -> Qwen2ForCausa
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen2ForCausalLM(config).float()
+
+
+def load_model(folder: pathlib.Path) -> Qwen2ForCausalLM:
+    """A stored model in fp32, for inference."""
+    return Qwen2ForCausalLM.from_pretrained(folder, dtype="float32").eval()
 
 
 def read_out_of(model: Qwen2ForCausalLM) -> torch.Tensor:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import tyro
-from transformers import Qwen2ForCausalLM
 
 from cats_jax.world import task, tokenizer
 from studies.world.results.linear_heads import linear_head_bounds
@@ -51,14 +50,16 @@ def sampled_paths(policy: str, count: int, seed: int) -> list[labels.LabelledPat
     """One path for each test question, without those that do not end or hold a blank step."""
     problems = task.problems("test", count, seed)
     texts = [problem.text for problem in problems]
-    samples = sampling.sample_paths(_load(ASSETS / "policies" / policy), texts, 1, seed)
+    samples = sampling.sample_paths(
+        training.load_model(ASSETS / "policies" / policy), texts, 1, seed
+    )
     return labels.label_paths(problems, samples)
 
 
 @torch.inference_mode()
 def step_states(prm: str, paths: Sequence[labels.LabelledPath]) -> StepStates:
     """The states of an embedded PRM at the ends of the steps of paths, one path for a question."""
-    model = _load(ASSETS / "prms" / prm)
+    model = training.load_model(ASSETS / "prms" / prm)
     ids = [tokenizer.path_ids(path.question, path.steps) for path in paths]
     order = sorted(range(len(paths)), key=lambda i: len(ids[i]))
     states: list[np.ndarray] = []
@@ -75,10 +76,6 @@ def step_states(prm: str, paths: Sequence[labels.LabelledPath]) -> StepStates:
         np.repeat(np.arange(len(order)), [len(paths[i].steps) for i in order]),
         measure.plus_minus_logit(rows.T).numpy(),
     )
-
-
-def _load(folder: pathlib.Path) -> Qwen2ForCausalLM:
-    return Qwen2ForCausalLM.from_pretrained(folder, dtype="float32").eval()
 
 
 def main(
