@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad input (one line on stderr names faul
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -123,6 +124,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        with contextlib.suppress(OSError):
+            _flushed(1)  # a command may have left text that can't be written
         line = _full(error) if error.errno in _FULL else _unexpected(error)
         print(f"cats-jax: {line}", file=sys.stderr)
         return 1
@@ -135,7 +138,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _flushed(code: int) -> int:
     """The exit code, once the output is written; Python can't report an error of its own flush."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where a user has closed it
+            sys.stdout.flush()
     except OSError:
         # What can't be written is dropped, or Python tries again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

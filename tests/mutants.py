@@ -208,7 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "result.candidates[path.nodes[0] - 1].pool_row", "result.paths.index(path)",
         "tests/reporting/test_stopping_thresholds.py -k lowest"),
     Mutant("a calibrated head is certified on what fitted it",
-        "cats_jax/scoring/certified_quality.py:_head", "~fits", "fits",
+        "cats_jax/scoring/certified_quality.py:certified_quality", "~fits", "fits",
         "tests/scoring/test_certified_quality.py -k a_head"),
     Mutant("a misspelt key of a recipe has no hint", "cats_jax/storage/schema.py:from_mapping",
         "key not in names", "False", "tests/models/test_engine_settings.py -k refused_as"),

@@ -52,8 +52,8 @@ def show(
         levels: levels of questions, where the data set has them.
         statuses: how searches ended: answered, no_answer, budget, max_tokens, max_seconds, failed.
         wrong: only questions that some chosen strategy, N and PRM got wrong.
-        differ: two strategies: only these, and only questions on which one is right and the other
-            wrong with the same N and PRM.
+        differ: two strategies: only these and those of --strategies, and only questions on which
+            one of the two is right and the other wrong with the same N and PRM.
         limit: number of questions (default 20), or of trees with --question (default 4).
         show_dropped: largest number of dropped steps drawn per node.
     """
@@ -75,7 +75,7 @@ def show(
     if not found.rows:
         raise BadInputError(f"{str(run)!r} has no rows yet: run `cats-jax evaluate` first")
     selection = Selection(
-        strategies=strategies or differ or (),
+        strategies=tuple(dict.fromkeys((*strategies, *(differ or ())))),
         num_candidates=num_candidates,
         prms=prms,
         levels=levels,

@@ -61,7 +61,9 @@ def solve(
     Args:
         question: text of the question.
         recipe: recipe whose models, limits and calibration are used; its first strategy, N, PRM and
-            seed are the defaults. The options below replace its values, except those of models.
+            seed are the defaults, but a certified strategy has the PRM of its certificate. Answers
+            are compared as those to its questions. The options below replace its values, except
+            those of models.
         strategy: greedy, majority, best_of_n, best_of_n_weighted, beam, dvts, step_level_beam,
             vg_search, lookahead, rebase, dora, ets, particle_filtering, particle_gibbs,
             proportional_resampling, mcts, global_mcts, litesearch, speculative_rejection,

@@ -105,8 +105,8 @@ class ChatRequest(BaseModel):
 
     @property
     def system(self) -> str | None:
-        """The system message without white space around it; None without one."""
-        return self.messages[0].content.strip() if len(self.messages) == 2 else None
+        """The system message without white space around it; None without one or if it is blank."""
+        return self.messages[0].content.strip() or None if len(self.messages) == 2 else None
 
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -144,9 +145,18 @@ def _python(code, **environment):
     return subprocess.check_output(command, cwd=ROOT, env=environment, text=True).strip()
 
 
-def test_an_output_that_is_full_is_one_line():
+_PRINTS = """
+from cats_jax import cli
+from cats_jax.commands.terminal import make_console
+cli.tyro.extras.subcommand_cli_from_dict = lambda *a, **k: make_console().print('x') or 0
+cli.main(['report'])
+"""
+
+
+@pytest.mark.parametrize("arguments", [("-m", "cats_jax.cli", "--version"), ("-c", _PRINTS)])
+def test_an_output_that_is_full_is_one_line(arguments):
     """Python's own flush at its end says "Exception ignored", and exits with 120."""
-    command = [sys.executable, "-m", "cats_jax.cli", "--version"]
+    command = [sys.executable, *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "wb") as full:
         found = subprocess.run(
@@ -155,6 +165,12 @@ def test_an_output_that_is_full_is_one_line():
     assert found.returncode == 1
     (line,) = found.stderr.splitlines()
     assert "No space left" in line
+
+
+def test_a_closed_output_is_no_error():
+    command = [sys.executable, "-m", "cats_jax.cli", "--version"]
+    closed = f"exec {shlex.join(command)} >&-"
+    assert subprocess.run(closed, shell=True, check=False).returncode == 0
 
 
 def test_the_command_line_is_light():

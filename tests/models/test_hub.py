@@ -11,7 +11,8 @@ import pytest
 
 from cats_jax import cli, world
 from cats_jax.errors import BadInputError
-from cats_jax.models.folders import check_model_folder
+from cats_jax.models import hub as hub_module
+from cats_jax.models.folders import check_model_folder, what_is_lacking
 from cats_jax.models.hub import cached_folder, fetch_models
 from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
 from cats_jax.models.prm.convert import convert_checkpoint
@@ -125,6 +126,14 @@ def test_a_model_is_downloaded_once_and_found_by_its_id(hub, capsys):
     assert theirs == ours
 
 
+def test_a_training_without_weights_has_none_to_convert(tmp_path):
+    for name in ("config.json", "training_args.bin"):
+        (tmp_path / name).touch()
+    assert what_is_lacking(tmp_path).startswith("has config.json but no weights")
+    (tmp_path / "pytorch_model-00001-of-00002.bin").touch()
+    assert what_is_lacking(tmp_path).startswith("holds weights as .bin files")
+
+
 def test_a_cached_model_is_read_by_its_id_and_has_its_name(hub, tmp_path):
     fetch_models([PolicySpec(NAME)])
     assert HuggingFaceGenerator(NAME).name == PolicySpec(NAME).name == "weak"
@@ -158,6 +167,14 @@ def test_a_folder_with_the_name_of_an_id_is_the_model(hub):
     assert fetch_models([PolicySpec(NAME)]) == []
     assert check_model_folder(NAME) == pathlib.Path(NAME)
     assert not hub.asked
+
+
+def test_a_shard_without_its_index_is_not_a_model(tmp_path):
+    (tmp_path / "config.json").touch()
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    assert not hub_module._is_whole(tmp_path)
+    (tmp_path / "model-00002-of-00002.safetensors").touch()
+    assert hub_module._is_whole(tmp_path)
 
 
 def test_a_model_that_lacks_a_part_is_not_whole(hub):

@@ -272,8 +272,12 @@ def test_the_context_ends_a_sample(generator):
     assert [(s.step, s.finish, s.log_prob) for s in full] == [(Step("", ()), "context", 0.0)] * 2
 
 
-def test_a_question_that_leaves_no_room_is_refused(generator):
+def test_a_question_that_leaves_no_room_is_refused(generator, monkeypatch):
     generator.check_question(Question("fits", "1" * 189))
+    with monkeypatch.context() as patch:
+        patch.setattr(generator._model, "vocab_size", 3)
+        with pytest.raises(BadInputError, match=r"has the token \d+ in its prompt, but the vocab"):
+            generator.check_question(Question("q", "1+2=?"))
     with pytest.raises(BadInputError, match="'big' has 192 prompt tokens"):
         generator.check_question(Question("big", "1" * 190))
 

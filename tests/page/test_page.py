@@ -19,6 +19,7 @@ from cats_jax.live.ledger import Ledger
 from cats_jax.live.results import Candidate, DecisionRow, SearchResult, path_of
 from cats_jax.page import build
 from cats_jax.page.build import write_page
+from cats_jax.page.index import _question
 from cats_jax.page.texts import MAX_TEXT, bounded, shortened
 from cats_jax.page.trees import encode_tree
 from cats_jax.protocols import Question
@@ -293,6 +294,16 @@ def test_runs_of_other_questions_are_parts_of_their_own(tmp_path):
     assert [part["name"] for part in parts] == ["one", "two"]
     assert _steps(page, parts[0]) == {("q0", "beam"): "a"}
     assert [group["accuracy"][0] for part in parts for group in part["groups"]] == [0.0, 1.0]
+
+
+def test_a_level_behind_many_columns_is_there_and_null_is_none(tmp_path):
+    result = searched("q", "?", [candidate(1, 0, 0, "x")])
+    columns = {f"column {i}": i for i in range(9)}
+    metas = ({**columns, "level": 3, "subject": None}, {"level": None})
+    rows = [row_of(result, "6", meta=meta) for meta in metas]
+    questions = [_question(("", "q"), row, "?") for row in rows]
+    assert [question["level"] for question in questions] == ["3", None]
+    assert [len(question["notes"]) for question in questions] == [8, 0]
 
 
 def test_numbers_are_rounded_once_and_as_in_tables(tmp_path):

@@ -87,8 +87,8 @@ class EngineGenerator(StepPolicy):
         """Samples every request in one call of the engine; see `StepGenerator.generate`.
 
         `usage[i].cached` counts the prompt tokens that the engine reports as cached, 0 if it
-        reports none. `inside_seconds` is the time of the call to the engine, which includes
-        scheduling and transfer; calls that overlap share it.
+        reports none, and all tokens of a copy of a greedy sample. `inside_seconds` is the time of
+        the call to the engine, which includes scheduling and transfer; calls that overlap share it.
 
         Raises:
             BadInputError: a sampling parameter outside its range, or a sampled token outside the

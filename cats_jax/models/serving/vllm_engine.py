@@ -386,7 +386,7 @@ def _start(path: str | pathlib.Path, context: int, settings: ModelSpec, **task: 
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         if isinstance(error, pydantic.ValidationError):  # whose last line is a link
             first = error.errors()[0]
-            reason = ": ".join(map(str, [*first["loc"], first["msg"]]))
+            reason = " ".join(": ".join(map(str, [*first["loc"], first["msg"]])).split())
         raise BadInputError(
             f"vLLM does not start with {str(path)!r}: {reason}: its own messages, with "
             f"VLLM_LOGGING_LEVEL=INFO more of them, say why; it was asked for {context} tokens of "
