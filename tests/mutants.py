@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import rich.console
+import rich.markup
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -1110,7 +1111,7 @@ def main(texts: Sequence[str]) -> int:
                 result = "[green]caught[/]" if caught else "[bold red]SURVIVED[/]"
                 console.print(f"{result} {mutant.name} ({mutant.where})", soft_wrap=True)
     except BrokenListError as error:
-        console.print(f"[red]error:[/] {error}", markup=True)
+        console.print("[red]error:[/]", rich.markup.escape(str(error)))
         return 2
     console.print(f"{len(meant) - survivors} of {len(meant)} mutants caught")
     return 1 if survivors else 0

@@ -90,10 +90,10 @@ def load_ablations(path: pathlib.Path = ABLATIONS_FILE) -> dict[str, tuple[Ablat
             for label, row in rows.items()
         )
         folders = [_folder_name(str(label)) for label in rows]
-        if "" in folders or len(set(folders)) < len(folders):
+        if {"", ".", ".."} & set(folders) or len(set(folders)) < len(folders):
             raise BadInputError(
-                f"{where}: its rows have folders that are named by the ASCII letters, digits and "
-                "dots of their labels: give each row another name by these"
+                f"{where}: its rows have folders, named by the ASCII letters, digits and dots of "
+                "the labels, and two names are equal or one is empty: change these labels"
             )
     return tables
 

@@ -104,8 +104,8 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     if imitates and options.trajectories is None:
         raise BadInputError(
             "learner.algorithm=AWR with an infinite temperature imitates the decisions of other "
-            "policies: name a folder of `cats-jax collect` by --trajectories, or choose another "
-            "--config"
+            "policies: choose another --config, or without --start name a folder of `cats-jax "
+            "collect` by --trajectories"
         )
     named = options.start or options.config or DEFAULT_CONFIG
     questions = _questions(config, options)

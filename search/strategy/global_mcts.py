@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..aggregations import AGGREGATIONS, path_scores
 from ..answers import answer_rule
-from ..interface import Sampling, Strategy, all_earlier_draws, check_count, request
+from ..interface import Sampling, Strategy, check_count, request
 from ..state import compact, count, growing, join, pack
 from ..types import Paths, Request, SearchState
 from .trees import back_up, check_exploration, check_max_nodes, plant_tree
@@ -82,9 +82,21 @@ def global_mcts(
         init_memory=functools.partial(_plant, max_nodes=max_nodes),
         # Every step samples at least one candidate.
         num_steps=lambda num_candidates, max_depth: num_candidates * max_depth,
-        earlier_draws=all_earlier_draws,
+        earlier_draws=functools.partial(_earlier_draws, branching=branching),
         needs_step_scores=False,
     )
+
+
+def _earlier_draws(state: SearchState, *, branching: int) -> Int[Array, ""]:
+    """B for each leaf that was expanded before the last one, with its simulations.
+
+    In an expansion with its simulations a node is drawn in one step only.
+    """
+    tree: SimulatedTree = state.memory
+    paths = tree.paths
+    grown = paths.valid & ~tree.is_leaf & ~paths.done & (paths.depth < state.max_depth)
+    number = jnp.sum(grown, dtype=jnp.int32) - 1
+    return jnp.minimum(branching, state.num_candidates) * number
 
 
 def _keep(

@@ -77,7 +77,8 @@ def mcts(
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, branching=branching, max_nodes=max_nodes),
         num_steps=functools.partial(_num_steps, branching=branching),
-        earlier_draws=all_earlier_draws,
+        # N candidates a step would meet the same draws at a node with N of them.
+        earlier_draws=lambda state: all_earlier_draws(state) + branching * state.step,
     )
 
 

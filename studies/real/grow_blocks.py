@@ -133,9 +133,10 @@ def main() -> None:
     first, every = map(int, options.share.split("/"))
     if not 1 <= first <= every:
         parser.error(f"--share {options.share}: needs I/N with I from 1 to N")
-    labels = [spec.label for planned, _ in banks for spec in planned.recipe.prms]
-    if options.what == "score" and options.prm not in labels:
-        parser.error(f"--prm {options.prm}: needs one of {', '.join(labels)}")
+    for planned, folder in banks:
+        labels = [spec.label for spec in planned.recipe.prms]
+        if options.what == "score" and options.prm not in labels:
+            parser.error(f"--prm {options.prm}: {folder} needs one of {', '.join(labels)}")
     for planned, folder in banks:
         if planned.recipe.allocation.reads_scores:
             raise BadInputError(f"{folder}: scores may not choose draws: set revisits_per_prm: 0")

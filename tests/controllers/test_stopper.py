@@ -79,10 +79,10 @@ def test_a_recipe_names_its_folder(folder):
         ("format_version", 2, "stopper format 2, this version of cats-jax reads 1"),
         ("feature_names", ["mean"], "trained with other features"),
         ("hidden", [1 << 20], "hidden must be at most 16 widths"),
-        ("hidden", ["5"], "hidden must be"),
+        ("hidden", ["5"], "'hidden' must be a list"),
         ("prices", [], "prices must be numbers >= 0"),
         ("path_score", "best", "best"),
-        ("uses_scores", 1, "uses_scores must be"),
+        ("uses_scores", 1, "'uses_scores' must be"),
         ("info", 3, "is damaged"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -99,6 +100,19 @@ def test_fewer_recorded_paths_than_n_are_refused():
     train = learners.make_stopping(CONFIG)
     with pytest.raises(ValueError, match="recorded has 7 paths of a question: N = 8 needs as many"):
         train(_recorded([[0] * (NUM_PATHS - 1)]), jax.random.key(0))
+
+
+def test_a_stopper_stops_at_the_latest_with_the_recorded_paths(monkeypatch):
+    """One that always wants more would otherwise seem to stop after the first path."""
+
+    def more(params, features):
+        return jnp.broadcast_to(jnp.array([0.0, 1.0]), (features.shape[0], 2))
+
+    actor = types.SimpleNamespace(apply=more)
+    monkeypatch.setattr(stopping, "stopping_networks", lambda config: (actor, None))
+    recorded, price = _recorded([[0] * 4]), jnp.float32(0.1)
+    times, _ = learners.stopping_times(CONFIG, (), recorded, jnp.int32(8), price)
+    assert times.tolist() == [4]
 
 
 def test_what_is_out_of_range_is_named():

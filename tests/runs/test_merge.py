@@ -17,7 +17,7 @@ from cats_jax.evaluation import evaluate
 from cats_jax.reporting import groups as grouping
 from cats_jax.runs import folder
 from cats_jax.runs.folder import RunFolder
-from cats_jax.runs.merge import merge_runs
+from cats_jax.runs.merge import check_labels, merge_runs
 from cats_jax.specs.recipe import parse_recipe
 
 
@@ -174,6 +174,19 @@ def test_a_merged_run_has_the_premises_of_all():
         assert manifest["revisions"] == {}
     (merged,) = merge_runs(list(manifests(two, two)))
     assert merged.manifest["revisions"] == {"beam": 2}
+
+
+def test_an_entry_that_did_not_exist_is_one_without_a_value():
+    old = {"name": "beam", "label": "beam", "options": []}
+    runs = [_of_strategy(each) for each in (old, {**old, "certified": None})]
+    check_labels(runs)
+    with pytest.raises(BadInputError, match="strategy 'beam' is one thing in"):
+        check_labels([runs[0], _of_strategy({**old, "certified": {"file": "c"}})])
+
+
+def _of_strategy(entry):
+    manifest = {"config": {"strategies": [entry], "prms": []}, "models": {}}
+    return RunFolder(pathlib.Path("run"), manifest, ())
 
 
 def test_a_merged_run_vouches_for_nothing_that_a_run_does_not_say():

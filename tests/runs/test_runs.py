@@ -315,6 +315,12 @@ def test_a_folder_without_a_row_is_locked_by_no_manifest(tmp_path):
     assert len(run.rows) == 1
 
 
+def test_a_start_after_one_that_failed_writes_its_own_manifest(tmp_path):
+    _write(tmp_path, [], git="old")
+    _write(tmp_path, range(1), git="new")
+    assert read_run(tmp_path).manifest["git"] == "new"
+
+
 def test_other_versions_may_go_on(tmp_path):
     _write(tmp_path, range(1))
     _write(tmp_path, range(1, 2), versions={"python": "4"}, created="later", git="other")

@@ -336,8 +336,8 @@ def _one_first_step(children):
     )
 
 
-@pytest.mark.parametrize("name", ["mcts", "litesearch"])
-def test_nodes_of_one_text_take_new_draws(name, key):
+@pytest.mark.parametrize(("name", "n"), [("mcts", 8), ("litesearch", 16)])
+def test_nodes_of_one_text_take_new_draws(name, n, key):
     """Equal steps below the root are several nodes of a tree, and one node of the bank."""
     strategy, tables = search.methods.__dict__[name](), _one_first_step(64)
 
@@ -348,7 +348,7 @@ def test_nodes_of_one_text_take_new_draws(name, key):
 
     task = bank.question(tables, 0, 0, jnp.uint32(7))
     state = search.init(
-        task.root, strategy=strategy, num_candidates=16, max_depth=3, capacity=CAPACITY
+        task.root, strategy=strategy, num_candidates=n, max_depth=3, capacity=CAPACITY
     )
     _, found = search.rollout(
         (),

@@ -147,7 +147,7 @@ def test_refused_before_anything_is_trained(study, tables, change, message):
     assert not study["output"].exists()
 
 
-@pytest.mark.parametrize("labels", [("γ=0.9", "λ=0.9"), ("a b", "a-b"), ("α",)])
+@pytest.mark.parametrize("labels", [("γ=0.9", "λ=0.9"), ("a b", "a-b"), ("α",), ("..",)])
 def test_rows_of_one_folder_are_refused(tmp_path, labels):
     file = tmp_path / "ablations.yaml"
     file.write_text(yaml.safe_dump({"first": {label: {} for label in labels}}))

@@ -449,6 +449,6 @@ def test_refuses_damaged_ablations(tmp_path, text, message):
 
 
 def test_imitation_needs_decisions_to_imitate(tmp_path):
-    with pytest.raises(BadInputError, match="imitates the decisions of other policies: name a fol"):
+    with pytest.raises(BadInputError, match="imitates the decisions of other policies: choose"):
         run(TrainingOptions(tmp_path / "out", config="clone"))
     assert not (tmp_path / "out").exists()
