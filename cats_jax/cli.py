@@ -137,9 +137,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _flushed(code: int) -> int:
     """The exit code, once the output is written; Python can't report an error of its own flush."""
+    if sys.stdout is None:  # the user has closed it
+        return code
     try:
-        if sys.stdout is not None:  # as it is where a user has closed it
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         # What can't be written is dropped, or Python tries again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
