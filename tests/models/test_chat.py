@@ -148,16 +148,6 @@ def test_an_endpoint_that_fails_at_n_is_asked_for_single_samples(connect):
         connect(server, patience=0.1)
 
 
-def test_an_endpoint_that_refuses_every_request_is_refused_at_the_start(connect):
-    with serving(*[(400, {}, b'{"error": "max_tokens is not supported"}')] * 9) as server:
-        with pytest.raises(BadInputError, match=r"status 400.*max_tokens is not supported"):
-            connect(server)
-        assert ["n" in body for body in server.bodies] == [False, True, False]
-    # One that refuses turns of its own and n, but answers.
-    with serving((400, {}, b"{}"), honours_n=400) as server:
-        assert "each sample is a request of its own" in connect(server).found
-
-
 def test_a_turn_that_is_not_repeated_as_others_were_is_refused(connect):
     with serving(continues="whole") as server:
         policy = connect(server)

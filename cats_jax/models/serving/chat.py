@@ -336,9 +336,8 @@ class ChatPolicy:
             try:
                 reply = self._try(body | {"n": 2}, final=_FAULTS)
             except RefusedCallError as error:
+                # The endpoint has answered before, so `n` is the reason, or the endpoint fails.
                 if failed or error.status not in _FAULTS:
-                    if not self._probes:  # the reason need not be `n`: ask without it
-                        self._try(body)
                     return False
                 failed = True
                 self._try(body)  # waits for an endpoint that fails at every request
