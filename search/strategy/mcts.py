@@ -77,9 +77,13 @@ def mcts(
         answer=answer_rule(vote),
         init_memory=functools.partial(_plant, branching=branching, max_nodes=max_nodes),
         num_steps=functools.partial(_num_steps, branching=branching),
-        # N candidates a step would meet the same draws at a node with N of them.
-        earlier_draws=lambda state: all_earlier_draws(state) + branching * state.step,
+        earlier_draws=functools.partial(_earlier_draws, branching=branching),
     )
+
+
+def _earlier_draws(state: SearchState, *, branching: int) -> Int[Array, ""]:
+    """All earlier candidates, and B a step: N a step would meet the same of N draws at a node."""
+    return all_earlier_draws(state) + jnp.minimum(branching, state.num_candidates) * state.step
 
 
 def _num_steps(num_candidates: Any, max_depth: Any, *, branching: int) -> Any:
