@@ -289,17 +289,12 @@ class HuggingFaceGenerator(StepPolicy):
                 if p.forced is None and _open(found, p, alive, code, done):
                     found = _endings(p, out[:, :tick], alive, history, code, done)
                 ending[alive[found.ended]] = found.kind + len(endings)
-                reasons = found.reasons.tolist()
-                sums = log_prob[alive[found.one]].tolist()
-                certain: Iterable[tuple[float, ...] | None] = itertools.repeat(None)
-                if kind is not None:
-                    certain = map(tuple, certainty[alive[found.one], :tick].tolist())
-                vectors: Iterable[np.ndarray | None] = itertools.repeat(None)
-                if drawn is not None and drawn.vectors:
-                    vectors = self._model.hidden[row_of[found.one]].float().cpu().numpy()
-                rules = found.rules or itertools.repeat(None)
-                endings += map(_Ending, found.steps, reasons, sums, rules, certain, vectors)
-                closed = [i for i, reason in enumerate(reasons) if reason == STEP]
+                one = alive[found.one]
+                certain = None if kind is None else certainty[one, :tick].tolist()
+                with_vectors = drawn is not None and drawn.vectors
+                vectors = self._model.hidden[row_of[found.one]] if with_vectors else None
+                endings += _new_endings(found, log_prob[one].tolist(), certain, vectors)
+                closed = (found.reasons == STEP).nonzero()[:, 0].tolist()
                 if closed:
                     children = [found.parents[i].child(found.steps[i]) for i in closed]
                     self._cache.store(children, rows.own(row_of[found.one[closed]]))
@@ -384,6 +379,24 @@ class _Endings:
     steps: list[tuple[int, ...]]
     parents: list[Segment]
     rules: list[StepEnd]
+
+
+def _new_endings(
+    found: _Endings,
+    log_probs: Sequence[float],
+    certainties: Sequence[Sequence[float]] | None,
+    vectors: Tensor | None,
+) -> list[_Ending]:
+    """One ending of each kind; the other arguments have a row for each kind, [K, ...]."""
+    certain: Iterable[tuple[float, ...] | None] = itertools.repeat(None)
+    if certainties is not None:
+        certain = map(tuple, certainties)
+    rows: Iterable[np.ndarray | None] = itertools.repeat(None)
+    if vectors is not None:
+        rows = vectors.float().cpu().numpy()
+    rules = found.rules or itertools.repeat(None)
+    reasons = found.reasons.tolist()
+    return list(map(_Ending, found.steps, reasons, log_probs, rules, certain, rows))
 
 
 def _next_token(log_probs: Tensor, row_of: Tensor, p: Draws, alive: Tensor, tick: int) -> Tensor:
