@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import pathlib
@@ -26,7 +27,6 @@ SCHEMA = 1
 """Version of everything in a run folder; a reader refuses any other."""
 
 _VERSIONED = (
-    "cats-jax",
     "jax",
     "flax",
     "numpy",
@@ -58,7 +58,7 @@ def make_manifest(
         "questions": dict(questions),
         "seeds": list(seeds),
         "notes": list(notes),
-        "versions": _versions(),
+        "versions": {**_installed_versions(), "cats-jax": __version__},
         "git": _git_hash(),
     }
 
@@ -172,12 +172,14 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _versions() -> dict[str, str]:
+@functools.cache
+def _installed_versions() -> dict[str, str]:
+    """Those of Python, the platform and the packages; looked up once per process."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _VERSIONED:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {**versions, "cats-jax": __version__}
+    return versions
 
 
 def _git_hash() -> str | None:
