@@ -16,7 +16,7 @@ import operator
 import pathlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -99,14 +99,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     start = _start(options)
     config = _configured(options, start)
     checkpoint.check_start(start, config)
-    algorithm = config.learner.algorithm
-    imitates = isinstance(algorithm, learners.AWR) and math.isinf(algorithm.temperature)
-    if imitates and options.trajectories is None:
-        raise BadInputError(
-            "learner.algorithm=AWR with an infinite temperature imitates the decisions of other "
-            "policies: choose another --config, or without --start name a folder of `cats-jax "
-            "collect` by --trajectories"
-        )
+    _check_imitates(config, options)
     named = options.start or options.config or DEFAULT_CONFIG
     questions = _questions(config, options)
     config = dataclasses.replace(config, max_depth=questions.max_depth)
@@ -137,24 +130,44 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
         comparison = compare(config, questions, states.actor, keys[0], rivals=options.rivals)
         collapses["greedy"] = comparison.controllers.top_action > learners.COLLAPSE_SHARE
         paths = _saved(output, config, states, comparison, collapses, info | {"seed": seed}, report)
-        written = {path.name for path in paths}
-        summary = {
-            "config": named,
-            "seed": seed,
-            "prms": list(questions.prms),
-            "num_candidates": list(comparison.num_candidates),
-            "prices": list(config.prices),
-            # A network that is not finite has no figures either.
-            "controllers": [
-                _one(comparison.controllers, index) if f"seed-{index}" in written else None
-                for index in range(num_seeds)
-            ],
-            "collapsed": np.any([*collapses.values()], axis=0).tolist(),
-            "rivals": comparison.best_rivals(),
-        }
+        of_run = {"config": named, "seed": seed, "prms": list(questions.prms)}
+        summary = of_run | _summary(config, comparison, collapses, {path.name for path in paths})
         durable.replace_json(output / "summary.json", summary, indent=1)
         report(f"checkpoints: {', '.join(str(path) for path in paths)}")
     return paths
+
+
+def _check_imitates(config: learners.TrainConfig, options: TrainingOptions) -> None:
+    """Learning that imitates other policies needs their decisions."""
+    algorithm = config.learner.algorithm
+    imitates = isinstance(algorithm, learners.AWR) and math.isinf(algorithm.temperature)
+    if imitates and options.trajectories is None:
+        raise BadInputError(
+            "learner.algorithm=AWR with an infinite temperature imitates the decisions of other "
+            "policies: choose another --config, or without --start name a folder of `cats-jax "
+            "collect` by --trajectories"
+        )
+
+
+def _summary(
+    config: learners.TrainConfig,
+    comparison: RivalComparison,
+    collapses: Mapping[str, np.ndarray],
+    written: Collection[str],
+) -> dict[str, Any]:
+    """The figures of all controllers, and of rivals; `written` names the checkpoints."""
+    collapsed = np.any([*collapses.values()], axis=0).tolist()
+    return {
+        "num_candidates": list(comparison.num_candidates),
+        "prices": list(config.prices),
+        # A network that is not finite has no figures either.
+        "controllers": [
+            _one(comparison.controllers, index) if f"seed-{index}" in written else None
+            for index in range(len(collapsed))
+        ],
+        "collapsed": collapsed,
+        "rivals": comparison.best_rivals(),
+    }
 
 
 def _saved(
