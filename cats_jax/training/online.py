@@ -49,6 +49,9 @@ KIND = FolderKind("on-line training", format=1, command="cats-jax train --online
 CONTROLLER = "seed-0"
 """Folder of the controller, named as by a training in the graph."""
 
+_DRAWING_INTERVAL = 60.0
+"""Seconds from one drawing of the curves to the next; a drawing takes about one second."""
+
 
 def train_online(
     path: str | pathlib.Path,
@@ -146,6 +149,7 @@ def _iterate(
     if progress.iteration:
         report(f"going on after iteration {progress.iteration} of {total}")
     progress.resume()
+    drawn = time.monotonic()
     while progress.iteration < total:
         index, started = progress.iteration, time.perf_counter()
         update_key, draws = draw(keys[index])
@@ -156,8 +160,9 @@ def _iterate(
         line = _line(index, row, found, time.perf_counter() - started)
         progress.add(state, line)
         report(_text(line, total, found.reason))
-        if progress.iteration % max(1, total // 10) == 0:
+        if time.monotonic() - drawn >= _DRAWING_INTERVAL:
             _plot(progress, output)
+            drawn = time.monotonic()
 
 
 def _learner(config: learners.TrainConfig, updates: learners.UpdateFns) -> Callable[..., Any]:
