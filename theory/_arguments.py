@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# The run-time checks of the tests find neither floats nor tuples in `ArrayLike`.
-Numbers = npt.ArrayLike | float | int | Sequence[Any]
+# The run-time checks of the tests find neither floats nor tuples in `ArrayLike`, and for an array
+# they are 40 times as fast if arrays come first.
+Numbers = npt.NDArray[Any] | float | int | Sequence[Any] | npt.ArrayLike
 
 Array = npt.NDArray[np.float64]
 # The result of a numpy computation: without axes a scalar, else an array.
