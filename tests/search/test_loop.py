@@ -24,17 +24,17 @@ def run_everywhere(name: str, case: script.Case) -> None:
     params = script.params(case, exact=exact)
     state = script.first_state(strategy, case)
 
-    final, records = jax.device_get(programs.rollout(params, params, case.key, state))
+    final, records = script.on_host(programs.rollout(params, params, case.key, state))
     memory = programs.first_memory(state)
     ticks = script.run_oracle(rules, case, exact)
-    found, recorded = jax.device_get(state), []
+    found, recorded = script.on_host(state), []
     for index, expected in enumerate(ticks):
         plan = programs.plan(params, script.plan_key(case.seed, index), state)
         expansion = script.host_expand(case, index, plan.request, exact)
         before = found
         # What the next tick reads stays an array of JAX, which its programs take faster.
         state, memory, record = programs.commit(memory, state, plan, expansion)
-        plan, found, record = jax.device_get((plan, state, record))
+        plan, found, record = script.on_host((plan, state, record))
 
         script.assert_state(found, rules, expected.state)
         script.assert_tick(plan, record, before, rules, expected)
@@ -81,7 +81,10 @@ def test_finished_paths_keep_their_places(seed):
     run_everywhere("beam", script.Case(width=8, p_done=0.3, p_invalid=0.0, seed=seed))
 
 
-@pytest.mark.parametrize("name", [n for n, (s, _) in script.STRATEGIES.items() if s.num_phases > 1])
+# The other strategies with several phases differ from these in their scores alone.
+@pytest.mark.parametrize(
+    "name", ["litesearch", "cats_one_round", "cats_three_rounds", "cats_in_doubt"]
+)
 def test_the_promise_of_a_phase_changes_nothing(name):
     strategy, _ = script.STRATEGIES[name]
     case = script.Case(num_candidates=7, max_depth=3, seed=3)
@@ -101,9 +104,8 @@ def test_the_promise_of_a_phase_changes_nothing(name):
         after, memory, record = programs.commit(memory, state, planned, expansion)
         phases.append(int(state.phase))
         other = later if state.phase else promised
-        script.assert_identical(*jax.device_get((other[0](params, plan_key, state), planned)))
-        committed = other[1](state, planned, expansion)
-        script.assert_identical(*jax.device_get((committed, (after, record.output))))
-        state = jax.device_get(after)
+        script.assert_identical(other[0](params, plan_key, state), planned)
+        script.assert_identical(other[1](state, planned, expansion), (after, record.output))
+        state = after
     assert phases.count(0) >= 2
     assert max(phases) == strategy.num_phases - 1

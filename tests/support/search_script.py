@@ -79,7 +79,7 @@ class Case:
     @property
     def key(self) -> jax.Array:
         """Key of the whole search."""
-        return jax.random.key(self.seed)
+        return _key(self.seed)
 
     @property
     def context(self) -> search.Context:
@@ -120,6 +120,14 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+# What follows is made once for all strategies, which replay the same cases.
+
+
+@functools.cache
+def _key(seed: int) -> jax.Array:
+    return jax.random.key(seed)
+
+
 @functools.cache
 def script(case: Case, capacity: int, exact: bool) -> Script:
     """The tables of a case, padded to `capacity` rows.
@@ -158,17 +166,14 @@ def script(case: Case, capacity: int, exact: bool) -> Script:
 # In the graph
 
 
+@functools.cache
 def params(
     case: Case, capacity: int = CAPACITY, *, exact: bool = True, garbage: bool = True
 ) -> dict[str, Any]:
     """Parameters of `expand_fn` and of `policy`: the tables, and the keys to read them by."""
     plan_keys, expand_keys = _all_tick_keys(case.key)
-    return {
-        "plan_keys": plan_keys,
-        "expand_keys": expand_keys,
-        "script": script(case, capacity, exact),
-        "garbage": np.bool_(garbage),
-    }
+    tables = {"script": script(case, capacity, exact), "garbage": np.bool_(garbage)}
+    return {"plan_keys": plan_keys, "expand_keys": expand_keys, **jax.device_put(tables)}
 
 
 @jax.jit
@@ -285,6 +290,7 @@ def host_expand(
 # For the oracle
 
 
+@functools.cache
 def world(case: Case, exact: bool = True) -> oracle.World:
     """The script as plain Python functions."""
     table = jax.tree.map(lambda leaf: leaf.tolist(), script(case, CAPACITY, exact))
@@ -325,9 +331,6 @@ def world(case: Case, exact: bool = True) -> oracle.World:
         uniforms=functools.partial(_uniforms, case.seed),
         uniform=functools.partial(_uniform, case.seed),
     )
-
-
-# Strategies replay the same cases, so that what is drawn for one is drawn for all.
 
 
 @functools.cache
@@ -586,24 +589,36 @@ def first_state(
     frontier_capacity: int | None = None,
 ) -> search.SearchState:
     """`search.init` for a case, compiled: its hundred small operations take longer one by one."""
-    return _init_of(strategy, capacity, frontier_capacity)(
-        ROOT,
-        num_candidates=case.num_candidates,
-        width=case.width,
-        max_depth=case.max_depth,
-        budget=case.budget,
-        context=case.context,
-    )
+    width, budget = (-1 if size is None else size for size in (case.width, case.budget))
+    init = _init_of(strategy, capacity, frontier_capacity)
+    return init(case.num_candidates, case.max_depth, case.context, width, budget)
 
 
 @functools.cache
 def _init_of(
     strategy: search.Strategy, capacity: int, frontier_capacity: int | None
 ) -> Callable[..., search.SearchState]:
-    sizes = {"capacity": capacity, "frontier_capacity": frontier_capacity}
-    return jax.jit(
-        functools.partial(search.init, strategy=strategy, depth_capacity=DEPTH_CAPACITY, **sizes)
-    )
+    """One program, also for a width or a budget of -1, which stands for the default."""
+
+    def init(num_candidates: Any, max_depth: Any, context: Any, width: Any, budget: Any) -> Any:
+        begin = functools.partial(
+            search.init,
+            ROOT,
+            strategy=strategy,
+            num_candidates=num_candidates,
+            max_depth=max_depth,
+            context=context,
+            capacity=capacity,
+            frontier_capacity=frontier_capacity,
+            depth_capacity=DEPTH_CAPACITY,
+        )
+        usual = begin()
+        return begin(
+            width=jnp.where(width < 0, usual.width, width),
+            budget=jnp.where(budget < 0, usual.budget, budget),
+        )
+
+    return jax.jit(init)
 
 
 def run_oracle(rules: oracle.Rules, case: Case, exact: bool = True) -> list[oracle.Tick]:
@@ -624,6 +639,11 @@ def run_oracle(rules: oracle.Rules, case: Case, exact: bool = True) -> list[orac
 
 
 # Comparing
+
+
+def on_host(tree: Any) -> Any:
+    """Every leaf as an array of numpy."""
+    return jax.tree.map(np.asarray, tree)
 
 
 def assert_same(actual: Any, expected: Any) -> None:
