@@ -961,7 +961,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "any_of(self.p1, n) * bracket >= self.target * (1 - _ROUNDING)",
         "tests/theory/test_budget.py -k budgets_at_the_ends"),
     Mutant("the margin bound goes on below gap = epsilon", "theory/accuracy.py:win_probability",
-        "gap > epsilon", "gap >= 0", "tests/theory/test_accuracy.py -k two_borders"),
+        "gap > epsilon", "gap >= 0", "tests/theory/test_accuracy.py -k paper_and_margin"),
     Mutant("a density passes for a probability", "theory/_arguments.py:nonnegative", "array >= 0",
         "array > -np.inf", "tests/theory/test_arguments.py -k neg_log_prior"),
     Mutant("no counterexample counts as a proof", "theory/checks/report.py:judge",

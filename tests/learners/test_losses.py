@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import learners
 
@@ -37,20 +36,16 @@ def test_no_gradient_through_the_target():
     np.testing.assert_allclose(gradient, [0.0, 0.0, -1.2, 0.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("td", "expected"), [(0.0, 0.0), (1.0, 0.5), (-2.0, 2.0), (0.1, 0.005)])
-def test_critic_loss_table(td, expected):
-    np.testing.assert_allclose(learners.critic_loss(jnp.float32(td)), expected, rtol=1e-6)
+def test_critic_loss_table():
+    losses = learners.critic_loss(jnp.array([0.0, 1.0, -2.0, 0.1]))
+    np.testing.assert_allclose(losses, [0.0, 0.5, 2.0, 0.005], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("probability", "td", "expected"),
-    [(1.0, 3.0, 0.0), (0.5, 1.0, np.log(2)), (0.5, -2.0, -2 * np.log(2)), (0.1, 0.0, 0.0)],
-)
-def test_actor_loss_table(probability, td, expected):
-    log_prob = jnp.log(jnp.float32(probability))
-    np.testing.assert_allclose(
-        learners.actor_loss(log_prob, jnp.float32(td)), expected, rtol=1e-6, atol=1e-7
-    )
+def test_actor_loss_table():
+    log_probs = jnp.log(jnp.array([1.0, 0.5, 0.5, 0.1]))
+    losses = learners.actor_loss(log_probs, jnp.array([3.0, 1.0, -2.0, 0.0]))
+    expected = [0.0, np.log(2), -2 * np.log(2), 0.0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_actor_loss_takes_the_td_error_as_a_constant():
@@ -71,25 +66,23 @@ _CLIPPED = [
 ]
 
 
-@pytest.mark.parametrize(("ratio", "advantage", "loss", "slope"), _CLIPPED)
-def test_clipped_loss_table(ratio, advantage, loss, slope):
+def test_clipped_loss_table():
     def function(log_prob, old, advantage):
         return learners.clipped_loss(log_prob, old, advantage, 0.2)
 
-    old = jnp.float32(-1.3)
-    arguments = (old + jnp.log(jnp.float32(ratio)), old, jnp.float32(advantage))
-    value, gradient = jax.value_and_grad(function, argnums=(0, 1, 2))(*arguments)
+    ratio, advantage, loss, slope = jnp.array(_CLIPPED).T
+    old = jnp.full_like(ratio, -1.3)
+    gradients = jax.vmap(jax.value_and_grad(function, argnums=(0, 1, 2)))
+    value, gradient = gradients(old + jnp.log(ratio), old, advantage)
     np.testing.assert_allclose(value, loss, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(gradient, [slope, 0.0, 0.0], rtol=1e-5, atol=1e-6)
+    zeros = jnp.zeros_like(slope)
+    np.testing.assert_allclose(gradient, [slope, zeros, zeros], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("probabilities", "expected"),
-    [([1.0, 0.0, 0.0], 0.0), ([0.5, 0.5, 0.0], np.log(2)), ([0.25, 0.25, 0.5], 1.5 * np.log(2))],
-)
-def test_entropy_table(probabilities, expected):
-    log_probs = jnp.maximum(jnp.log(jnp.asarray(probabilities, jnp.float32)), -1e9)
-    np.testing.assert_allclose(learners.entropy(log_probs), expected, rtol=1e-6)
+def test_entropy_table():
+    probabilities = jnp.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])
+    found = learners.entropy(jnp.maximum(jnp.log(probabilities), -1e9))
+    np.testing.assert_allclose(found, [0.0, np.log(2), 1.5 * np.log(2)], rtol=1e-6)
 
 
 def test_gradients_against_finite_differences():
@@ -111,9 +104,3 @@ def test_gradients_against_finite_differences():
     gradient = jax.grad(loss)(jnp.asarray(logits, jnp.float32))
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
     assert gradient[2] == 0.0  # not NaN: the illegal action's logit has no say
-
-
-@pytest.mark.parametrize("row", range(len(_TD)))
-def test_td_error_of_scalars(row):
-    *arguments, expected = (jnp.float32(value) for value in _TD[row])
-    np.testing.assert_allclose(learners.td_error(*arguments), expected, rtol=1e-6, atol=1e-6)

@@ -40,10 +40,12 @@ def _named(params, key, observation):
 NUM_QUESTIONS = 24
 SIZES = jnp.asarray([3, 8, 16] * (NUM_QUESTIONS // 3), jnp.int32)
 PRICES = jnp.asarray([0.1, 0.2, 0.0, 2.0] * (NUM_QUESTIONS // 4), jnp.float32)
+SLOTS = 4
+MORE = (20, 3)  # capacity, which has a slot more, and searches of each question
 
 
 @functools.cache
-def _episodes(capacity=CAPACITY):
+def _episodes(capacity, rollouts):
     world = simulation.toy_params(invalid=0.1, max_depth=DEPTH)
     play = make_episodes(
         search.cats.cats(_named, CATS),
@@ -51,14 +53,16 @@ def _episodes(capacity=CAPACITY):
         max_depth=DEPTH,
         capacity=capacity,
         terminal_weight=0.7,
+        rollouts=rollouts,
     )
     keys = jax.random.split(jax.random.key(3), NUM_QUESTIONS)
     return jax.device_get(jax.jit(play)((), world, keys, SIZES, PRICES))
 
 
-def _one(index, capacity=CAPACITY):
-    episodes, outcome = _episodes(capacity)
-    return jax.tree.map(lambda leaf: leaf[index], (episodes, outcome))
+def _one(index, capacity=CAPACITY, rollouts=1):
+    """The first search of a question."""
+    played = _episodes(capacity, rollouts)
+    return jax.tree.map(lambda leaf: leaf[index * rollouts], played)
 
 
 class _Tree:
@@ -205,13 +209,13 @@ def _begin(strategy, task, size):
         max_depth=task.max_depth,
         context=task.context,
         capacity=CAPACITY,
-        frontier_capacity=4,
+        frontier_capacity=SLOTS,
         depth_capacity=DEPTH,
     )
 
 
 def test_episodes_equal_rollouts():
-    """The same ticks as `search.rollout`, whatever the capacity; only in batches."""
+    """The same ticks as `search.rollout`, only in batches; whatever the capacity and rollouts."""
     world = simulation.toy_params(invalid=0.1, max_depth=DEPTH)
     strategy = search.cats.cats(_named, CATS)
     keys = jax.random.split(jax.random.key(3), 24)
@@ -234,12 +238,12 @@ def test_episodes_equal_rollouts():
 
     for index, size in enumerate([3, 8, 16]):
         end, record = rollout(keys[index], size)
-        for capacity in (CAPACITY, 20):
-            episode, outcome = _one(index, capacity)
+        for capacity, rollouts in ((CAPACITY, 1), MORE):
+            episode, outcome = _one(index, capacity, rollouts)
             assert int(outcome.candidates) == int(end.spent)
             decides = np.arange(DEPTH * (1 + ROUNDS)) % (1 + ROUNDS) > 0
             for name in ("action", "valid", "reward", "features"):
-                ours = getattr(episode.decision, name)[:, :4]
+                ours = getattr(episode.decision, name)[:, :SLOTS]
                 theirs = np.asarray(getattr(record.decision, name))[decides]
                 np.testing.assert_allclose(ours, theirs, atol=1e-6)
             ours = np.sort(episode.transition.reward_t[episode.transition.weight_t > 0])
@@ -322,7 +326,7 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, prm_thresh
         (reset_key,), (search_key,) = search_keys(keys[index : index + 1], 1)
         task = _with_prompt(world, reset_key)
         ticks = jax.device_get(rollout(task, search_key, sizes[index]))
-        loop, costs, was_asked = TokenLoop(slots=4), [], False
+        loop, costs, was_asked = TokenLoop(slots=SLOTS), [], False
         for time in range(DEPTH * num_phases):
             before, request, expansion, after = jax.tree.map(lambda leaf, t=time: leaf[t], ticks)
             sampled, read = loop.tick(before, request, expansion, after)
@@ -356,37 +360,21 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, prm_thresh
 
 
 def test_rollouts_of_a_question_differ_in_their_draws_alone():
-    world = simulation.toy_params()
-    strategy = search.cats.cats(_named, CATS)
-    keys, sizes = jax.random.split(jax.random.key(5), 4), jnp.array([4, 8, 16, 16])
-    prices = jnp.array([0.1, 0.2, 0.3, 0.4])
-    played = {
-        rollouts: jax.jit(
-            make_episodes(
-                strategy,
-                simulation.ENVIRONMENT,
-                max_depth=DEPTH,
-                capacity=CAPACITY,
-                rollouts=rollouts,
-            )
-        )((), world, keys, sizes, prices)
-        for rollouts in (1, 3)
-    }
-    (alone, _), (episode, outcome) = played[1], played[3]
-    np.testing.assert_allclose(episode.price, np.repeat(prices, 3))
-    assert outcome.candidates.shape == (12,)
-    # The first search of each question is the one it has alone.
-    for one, three in zip(jax.tree.leaves(alone), jax.tree.leaves(episode), strict=True):
-        np.testing.assert_allclose(np.asarray(one), np.asarray(three)[::3], atol=1e-6)
+    (alone, single), (episode, outcome) = _episodes(CAPACITY, 1), _episodes(*MORE)
+    np.testing.assert_allclose(episode.price, np.repeat(PRICES, 3))
+    assert outcome.candidates.shape == (3 * NUM_QUESTIONS,)
+    # The first search of each question is the one it has alone, with more slots.
+    for one, three in zip(jax.tree.leaves(single), jax.tree.leaves(outcome), strict=True):
+        np.testing.assert_allclose(one, three[::3], atol=1e-6)
+    decisions = jax.tree.leaves(alone.decision), jax.tree.leaves(episode.decision)
+    for one, three in zip(*decisions, strict=True):
+        np.testing.assert_allclose(one, three[::3, :, :SLOTS], atol=1e-6)
     # Of one question its PRM's features are the same, and the scores that were drawn are not.
     column = search.cats.FEATURE_NAMES.index("sparsity_total")
     scores = search.cats.FEATURE_NAMES.index("score_0")
-    features = np.asarray(episode.decision.features).reshape(
-        4, 3, -1, len(search.cats.FEATURE_NAMES)
-    )
-    valid = np.asarray(episode.decision.valid).reshape(4, 3, -1)
-    for question in range(4):
-        seen = [features[question, k][valid[question, k]] for k in range(3)]
+    for question in (2, 5, 8, 11):  # with 16 candidates
+        searches = range(3 * question, 3 * question + 3)
+        seen = [episode.decision.features[k][episode.decision.valid[k]] for k in searches]
         assert len({round(float(value), 6) for rows in seen for value in rows[:, column]}) == 1
         assert len({tuple(rows[:, scores].round(6)) for rows in seen}) == 3
 

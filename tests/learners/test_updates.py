@@ -26,6 +26,7 @@ A2C = learners.A2C()
 NORMALIZED = learners.A2C(normalize_advantages=True)
 SEQUENTIAL = learners.A2C(sequential=True)
 PPO = learners.PPO(clip=0.2, num_epochs=2, num_minibatches=3)
+NORMALIZED_PPO = dataclasses.replace(PPO, normalize_advantages=True)
 
 
 @functools.cache
@@ -176,9 +177,11 @@ class _Reference:
             np.testing.assert_allclose(a, b, atol=2e-5)
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("bonus", [0.0, 0.3])
-@pytest.mark.parametrize("size", [40, 1300])  # within one block of rows; over three of them
+@pytest.mark.parametrize(
+    ("normalize", "bonus", "size"),
+    # Within one block of rows; over three of them.
+    [(False, 0.3, 40), (True, 0.0, 40), (False, 0.0, 1300), (True, 0.3, 1300)],
+)
 def test_batched_update_equals_numpy(key, normalize, bonus, size):
     learner = _learner(learners.A2C(normalize_advantages=normalize))
     state = learner.init(key)
@@ -190,13 +193,11 @@ def test_batched_update_equals_numpy(key, normalize, bonus, size):
     reference.assert_close(state)
 
 
-@pytest.mark.parametrize("num_epochs", [1, 3])
-def test_the_learning_rate_falls_to_zero_over_the_training(key, num_epochs):
-    clipped = learners.PPO(0.2, num_epochs, num_minibatches=1, normalize_advantages=True)
-    for algorithm in (NORMALIZED, clipped):
+def test_the_learning_rate_falls_to_zero_over_the_training(key):
+    clipped = learners.PPO(0.2, num_epochs=3, num_minibatches=1, normalize_advantages=True)
+    for algorithm, per_update in ((NORMALIZED, 1), (clipped, 3)):
         learner = _learner(algorithm, num_updates=4, anneal=True)
         state = learner.init(key)
-        per_update = 1 if algorithm is NORMALIZED else num_epochs
         reference = _Reference(state, num_steps=4 * per_update)
         for seed in range(4):
             transitions = _transitions(seed, 40)
@@ -204,7 +205,7 @@ def test_the_learning_rate_falls_to_zero_over_the_training(key, num_epochs):
             if algorithm is NORMALIZED:
                 reference.all_at_once(transitions, 0.1, normalize=True)
             else:
-                every_row = [np.arange((transitions.weight_t > 0).sum())] * num_epochs
+                every_row = [np.arange((transitions.weight_t > 0).sum())] * per_update
                 reference.many_epochs(transitions, 0.1, 0.2, every_row, num_minibatches=1)
         reference.assert_close(state)
         after, _ = learner.update(state, _on_device(_transitions(4, 40)), 0.1)
@@ -291,7 +292,7 @@ def test_metrics_are_weighted_means(key):
     assert 0.0 < metrics.entropy <= np.log(3)
 
 
-@pytest.mark.parametrize("algorithm", [A2C, NORMALIZED, SEQUENTIAL, PPO, learners.AWR()])
+@pytest.mark.parametrize("algorithm", [A2C, NORMALIZED, SEQUENTIAL, NORMALIZED_PPO, learners.AWR()])
 def test_without_transitions_nothing_changes(key, algorithm):
     learner = _learner(algorithm, linear=False)
     state = learner.init(key)
@@ -301,15 +302,7 @@ def test_without_transitions_nothing_changes(key, algorithm):
     assert all(float(value) == 0.0 for value in jax.tree.leaves(metrics))
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        A2C,
-        NORMALIZED,
-        SEQUENTIAL,
-        learners.PPO(clip=0.2, num_epochs=2, num_minibatches=1, normalize_advantages=True),
-    ],
-)
+@pytest.mark.parametrize("algorithm", [A2C, NORMALIZED, SEQUENTIAL, NORMALIZED_PPO])
 @hypothesis.given(seed=st.integers(0, 2**16), garbage=st.sampled_from([np.nan, np.inf, 1e30, 7.0]))
 @hypothesis.settings(max_examples=10)
 def test_rows_of_weight_zero_never_matter(algorithm, seed, garbage):
@@ -334,7 +327,10 @@ def test_rows_of_weight_zero_never_matter(algorithm, seed, garbage):
     for field in dataclasses.fields(clean):
         getattr(moved, field.name)[places] = getattr(clean, field.name)[with_weight]
 
-    results = [learner.update(state, _on_device(rows), 0.1) for rows in (clean, dirty, moved)]
+    shuffles = jax.random.key(seed)
+    results = [
+        learner.update(state, _on_device(rows), 0.1, shuffles) for rows in (clean, dirty, moved)
+    ]
     chex.assert_tree_all_finite(results[0])
     chex.assert_trees_all_equal(*results)
 
@@ -381,10 +377,7 @@ def test_refuses_configurations_without_meaning(config, options, message):
         config(**options)
 
 
-BANDIT = [A2C, dataclasses.replace(PPO, normalize_advantages=True)]
-
-
-@pytest.mark.parametrize("algorithm", BANDIT, ids=["a2c", "ppo"])
+@pytest.mark.parametrize("algorithm", [A2C, NORMALIZED_PPO], ids=["a2c", "ppo"])
 def test_a_small_mdp_is_solved(algorithm):
     """Two states: to wait in the first one pays .1 for ever; to leave it pays 1 in the second.
 
@@ -396,13 +389,15 @@ def test_a_small_mdp_is_solved(algorithm):
     rng = np.random.default_rng(0)
     contexts = np.eye(2, NUM_FEATURES, dtype=np.float32)
     seen = jnp.asarray(contexts)
+    blank = jax.tree.map(np.zeros_like, _transitions(0, 64))
+    chances = jax.jit(lambda actor: jax.nn.softmax(LINEAR_ACTOR.apply(actor, seen)))
     for step in range(400):
         first = rng.integers(0, 2, 64) == 0
-        probabilities = np.asarray(jax.nn.softmax(LINEAR_ACTOR.apply(state.actor, seen)))
+        probabilities = np.asarray(chances(state.actor))
         chance = probabilities[np.where(first, 0, 1)]
         action = (rng.random((64, 1)) > np.cumsum(chance, axis=1)[:, :2]).sum(1)
         waits = first & (action == 0)
-        rows = jax.tree.map(np.zeros_like, _transitions(0, 64)).replace(
+        rows = blank.replace(
             features_tm1=contexts[np.where(first, 0, 1)],
             available_tm1=np.full(64, 9, np.int32),
             action_tm1=action.astype(np.int32),
@@ -413,7 +408,6 @@ def test_a_small_mdp_is_solved(algorithm):
             weight_t=np.ones(64, np.float32),
         )
         state, _ = learner.update(state, _on_device(rows), 0.0, jax.random.key(step))
-    probabilities = np.asarray(jax.nn.softmax(LINEAR_ACTOR.apply(state.actor, seen)))
-    assert probabilities[0, 0] < 0.05
+    assert chances(state.actor)[0, 0] < 0.05
     values = LINEAR_CRITIC.apply(state.critic, seen)
     np.testing.assert_allclose(values, [0.5, 1.0], atol=0.05)

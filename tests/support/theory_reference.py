@@ -177,7 +177,7 @@ def misranking_truncated_gaussian(gap, epsilon, scale, n):
         inner = {-gap / 2 + k * scale for k in range(-12, 13)} | {k * scale for k in range(-12, 5)}
         inner |= {high - (high - low) / 2**k for k in range(12)}
         points = sorted({low, high} | {x for x in inner if low < x < high})
-        return size * mpmath.quad(integrand, points)
+        return size * mpmath.quad(integrand, points, method="gauss-legendre")
 
 
 @functools.lru_cache(maxsize=1 << 16)  # one pair and scale; every n has the same points

@@ -1,5 +1,6 @@
 """Accuracy bounds and exact laws against enumeration and a reference in hundreds of digits."""
 
+import itertools
 from fractions import Fraction
 
 import hypothesis
@@ -14,7 +15,13 @@ import theory
 
 PROBABILITIES = (0.0, 1e-300, 1e-9, 0.05, 0.3, 1 - 1e-12, 1.0)
 COUNTS = (1, 2, 16, 256, 7_980_000_000)
-PAIRS = ((0.0, 0.1), (0.1, 0.1), (0.13, 0.1), (0.2, 0.1), (0.21, 0.1), (1.0, 0.1), (0.1, 0.0))
+# On both sides of gap = epsilon and gap = 2 epsilon; exact scores; squares that underflow.
+PAIRS = (
+    *((gap, 0.1) for gap in (0.0, 0.05, 0.1, 0.13, 0.2, np.nextafter(0.2, 1), 0.21, 1.0)),
+    (0.1, 0.0),
+    (9e-300, 1e-300),
+    (1e-200, 1e-200),
+)
 
 shares = st.floats(0, 1)
 counts = st.integers(1, 300)
@@ -22,17 +29,16 @@ ratios = st.floats(0, 9)
 
 
 @pytest.mark.parametrize("p1", PROBABILITIES)
-@pytest.mark.parametrize("n", COUNTS)
-def test_coverage(p1, n):
-    assert_close(theory.coverage(p1, n), reference.coverage(p1, n))
+def test_coverage(p1):
+    for n in COUNTS:
+        assert_close(theory.coverage(p1, n), reference.coverage(p1, n))
 
 
-@pytest.mark.parametrize("n", COUNTS)
-@pytest.mark.parametrize(("gap", "epsilon"), [*PAIRS, (9e-300, 1e-300), (1e-200, 1e-200)])
-@pytest.mark.parametrize("delta", [0.0, 1e-300, 0.05, 0.999])
-def test_paper_and_margin(gap, epsilon, n, delta):
-    setting = {"num_candidates": n, "delta": delta}
-    for p in PROBABILITIES:
+@pytest.mark.parametrize(("gap", "epsilon"), PAIRS)
+@pytest.mark.parametrize("delta", [0.0, 0.05, 0.999])
+def test_paper_and_margin(gap, epsilon, delta):
+    for n, p in itertools.product(COUNTS, PROBABILITIES):
+        setting = {"num_candidates": n, "delta": delta}
         paper = theory.accuracy_lower_bound(p, gap, epsilon, **setting)
         assert_close(paper, reference.paper_accuracy(p, gap, epsilon, n, delta), scale=p * delta)
         union = theory.accuracy_lower_bound_union(p, gap, epsilon, **setting)
@@ -41,16 +47,6 @@ def test_paper_and_margin(gap, epsilon, n, delta):
         margin = theory.accuracy_lower_bound_margin(p, gap, epsilon, **setting)
         expected = reference.margin_accuracy(p, gap, epsilon, n, delta)
         assert_close(margin, expected, scale=delta)
-
-
-def test_margin_at_the_two_borders():
-    setting = {"num_candidates": 4, "delta": 0.05}
-    for gap in (0.0, 0.5, 1.0):
-        assert theory.accuracy_lower_bound_margin(0.3, gap, 1.0, **setting) == -0.05
-    at_two = theory.accuracy_lower_bound_margin(0.3, 2.0, 1.0, **setting)
-    assert at_two == pytest.approx(1 - 0.85**4 - 0.05)
-    beyond = theory.accuracy_lower_bound_margin(0.3, np.nextafter(2.0, 3), 1.0, **setting)
-    assert beyond == theory.coverage(0.3, 4) - 0.05
 
 
 def test_dependent_margin_and_pairs():
@@ -78,7 +74,7 @@ def test_averaged_and_threshold():
     assert_close(value, mpf(0.6) * (1 - 2 * reference.exponential(0.5, 0.1, 4)) - mpf(0.05))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize(
     "gap", [Fraction(0), Fraction(1, 9), Fraction(1), Fraction(2), Fraction(3)]
 )
@@ -89,7 +85,7 @@ def test_two_level_rademacher(p1, gap, n):
     assert_close(value, mpf(Fraction(exact).numerator) / Fraction(exact).denominator)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("gap", [0.0, 0.1, 1.3, 1.99, 2.0, 2.5])
 @pytest.mark.parametrize("p1", [0.0, 1e-9, 0.3, 1.0])
 def test_two_level_uniform(p1, gap, n):
@@ -163,38 +159,6 @@ def test_vacuity():
     assert theory.is_vacuous_upper([0.999, 1.0, np.inf]).tolist() == [False, True, True]
     assert theory.is_vacuous_lower([1e-9, 0.0, -np.inf]).tolist() == [False, True, True]
     assert theory.is_vacuous_lower(-0.1).dtype == np.bool_
-
-
-def test_the_mean_gap_is_no_gap():
-    """True values .9 (correct), .895 and 0 with probability .5, .3, .2; N = 2, epsilon = .01.
-
-    Enumerated exactly; the theorem with the mean or the realised gap promises more than happens.
-    """
-    values, weights = (0.9, 0.895, 0.0), (0.5, 0.3, 0.2)
-    epsilon, delta = 0.01, 0.01
-    accuracy, mean_gap, gaps, covered, probability = 0.0, 0.0, [], [], []
-    for first, p in zip(values, weights, strict=True):
-        for second, q in zip(values, weights, strict=True):
-            mean_gap += p * q * abs(first - second) * (0.9 in (first, second))
-            gaps.append(abs(first - second))
-            covered.append(0.9 in (first, second))
-            probability.append(p * q)
-            for one in (epsilon, -epsilon):
-                for two in (epsilon, -epsilon):
-                    best = first if first + one > second + two else second
-                    accuracy += p * q / 4 * (best == 0.9)
-    assert accuracy == pytest.approx(0.675)
-    p2 = theory.coverage(0.5, 2)
-    setting = {"num_candidates": 2, "delta": delta}
-    mean_gap /= p2  # over the draws with a correct path
-    assert mean_gap == pytest.approx(0.242)
-    assert theory.accuracy_lower_bound(p2, mean_gap, epsilon, **setting) > accuracy
-    assert theory.accuracy_lower_bound(p2, 0.9, epsilon, **setting) == pytest.approx(0.7425)
-    draws = np.repeat(np.arange(9), np.rint(np.array(probability) * 100).astype(int))
-    averaged = theory.accuracy_lower_bound_averaged(
-        np.array(gaps)[draws], np.array(covered)[draws], epsilon, **setting
-    )
-    assert averaged <= accuracy
 
 
 @hypothesis.given(

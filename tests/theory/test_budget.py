@@ -39,8 +39,8 @@ def test_a_negative_denominator_is_no_small_demand():
     assert theory.required_coverage(0.9, 7.0, 1.0, num_candidates=256, delta=0.05) > 1
 
 
-@pytest.mark.parametrize("p1", [1e-300, 1e-17, 1e-9, 0.05, 0.3, 0.999, 1 - 1e-15])
-@pytest.mark.parametrize("t", [0.0, 0.5, 2.0, 6.0, 20.0, 80.0, 1e5])
+@pytest.mark.parametrize("p1", [1e-300, 1e-9, 0.05, 0.3, 1 - 1e-15])
+@pytest.mark.parametrize("t", [0.0, 2.0, 6.0, 20.0, 80.0, 1e5])
 @pytest.mark.parametrize("delta", [0.0, 0.05, 1 - 1e-9])
 def test_optimum_is_where_the_derivative_vanishes(p1, t, delta):
     value = mpf(float(theory.optimal_num_candidates(p1, t, 1.0, delta=delta)))

@@ -108,7 +108,7 @@ def test_rademacher(gap, n):
     assert_close(value, mpf(exact.numerator) / exact.denominator)
 
 
-@pytest.mark.parametrize("n", [1, 2, 8, 256])
+@pytest.mark.parametrize("n", [1, 2, 256])
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 50.0])
 @pytest.mark.parametrize("gap", [0.0, 0.05, 0.7, 1.9, 1.99999, 2.1])
 def test_truncated_gaussian(gap, scale, n):
@@ -163,13 +163,6 @@ def test_a_tie_at_two_epsilon_is_possible(bound):
     # Uniform deviations meet it with probability 0.
     assert bound(2.0, 1.0) > 0 or bound is theory.misranking_uniform
     assert bound(np.nextafter(2.0, 3), 1.0) == 0
-
-
-@pytest.mark.parametrize("t", [0.25, 1.0, 1.5, 2.0])
-def test_the_dependent_worst_case_is_attained(t):
-    # The difference D is t or -2, and D = 2 d with d, -d the two deviations.
-    assert 2 / (2 + t) == theory.misranking_worst_case_dependent(t, 1.0)
-    assert theory.misranking_worst_case_dependent(t, 1.0) >= theory.misranking_worst_case(t, 1.0)
 
 
 @hypothesis.given(ratios, st.floats(0.01, 3), st.integers(2, 64))

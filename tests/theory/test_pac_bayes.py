@@ -10,10 +10,10 @@ from theory_reference import assert_close
 
 import theory
 
-RISKS = (0.0, 1e-300, 1e-9, 0.02, 0.1, 0.5, 1 - 1e-9, 1.0)
-KLS = (0.0, 1e-300, 1e-3, 5.378, 1e4, 1e10)
-COUNTS = (2, 3, 100, 800_000, 7_980_000_000, 10**15)
-DELTAS = (1.0, 0.5, 0.05, 1e-9, 1e-300)
+RISKS = (0.0, 1e-300, 1e-9, 0.02, 1 - 1e-9, 1.0)
+KLS = (0.0, 1e-300, 1e-3, 1e4, 1e10)
+COUNTS = (2, 100, 800_000, 10**15)
+DELTAS = (1.0, 0.05, 1e-9, 1e-300)
 
 risks = st.floats(0, 1, allow_subnormal=False)
 kls = st.floats(0, 1e6)

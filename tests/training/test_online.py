@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -172,7 +173,7 @@ PAPER = _small(learners.PAPER)
 QUICK = _small(learners.PAPER, num_candidates=(4,), num_episodes=2)
 
 
-def _recipe(folder, *, count=5, **changes):
+def _recipe(folder, *, count=40, **changes):
     file = folder / "questions.jsonl"
     rows = [{"id": f"q{i}", "question": f"question {i}", "answer": "1"} for i in range(count)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -203,6 +204,14 @@ def _train(folder, config=QUICK, *, models=None, output="out", labels=None, star
         grader=BoxedIntegerGrader(),
         report=lambda line: None,
     )
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A folder with a finished training of `QUICK`: three iterations of two questions each."""
+    folder = tmp_path_factory.mktemp("quick")
+    _train(folder)
+    return folder
 
 
 def _state(config, folder):
@@ -239,6 +248,7 @@ def test_the_updates_are_those_in_the_graph(tmp_path, config):
     config = dataclasses.replace(config, max_depth=MAX_DEPTH)
     expected = jax.jit(learners.make_train(config, _environment()))((), jax.random.key(0))
     _train(tmp_path, config, in_flight=3)  # places are taken by one question after another
+    chex.assert_tree_all_finite(expected)
     found = _state(config, tmp_path / "out")
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6),
@@ -252,33 +262,32 @@ def test_the_updates_are_those_in_the_graph(tmp_path, config):
     assert min(line["decisions"] for line in lines) > 10  # it learned from something
 
 
-def test_the_controller_is_ready_to_search(tmp_path):
-    path = _train(tmp_path, count=40)
+def test_the_controller_is_ready_to_search(quick):
+    path = quick / "out" / "seed-0"
     loaded = checkpoint.load(path)
     assert loaded.train_config == dataclasses.replace(QUICK, max_depth=MAX_DEPTH)
-    jax.tree.map(np.testing.assert_array_equal, loaded.actor, _state(QUICK, tmp_path / "out").actor)
-    # Three iterations of two questions each.
+    jax.tree.map(np.testing.assert_array_equal, loaded.actor, _state(QUICK, quick / "out").actor)
     assert len(set(loaded.info["questions"])) == len(loaded.info["texts"]) == 6
     digests = {f"q{i}": text_digest(f"question {i}") for i in range(40)}
     assert loaded.info["texts"] == [digests[name] for name in loaded.info["questions"]]
-    assert (tmp_path / "out" / "curves.png").exists()
+    assert (quick / "out" / "curves.png").exists()
     models = Source()
-    assert _train(tmp_path, count=40, models=models) == path
+    assert _train(quick, models=models) == path
     assert not models.num_loaded  # it was finished
 
 
-def test_a_training_starts_from_a_controller(tmp_path):
-    first = checkpoint.load(_train(tmp_path, count=4))
+def test_a_training_starts_from_a_controller(quick, tmp_path):
+    first = checkpoint.load(quick / "out" / "seed-0")
     idle = dataclasses.replace(
         QUICK, num_iterations=1, learner=dataclasses.replace(QUICK.learner, learning_rate=1e-30)
     )
-    second = checkpoint.load(_train(tmp_path, idle, output="second", start=first, count=9))
+    second = checkpoint.load(_train(tmp_path, idle, start=first, count=9))
     jax.tree.map(np.testing.assert_array_equal, second.actor, first.actor)
     jax.tree.map(np.testing.assert_array_equal, second.critic, first.critic)
     # What either training asked; only the first of two equal texts is kept.
     assert set(first.info["texts"]) < set(second.info["texts"])
     assert len(second.info["texts"]) == len(set(second.info["texts"]))
-    digests = {f"q{i}": text_digest(f"question {i}") for i in range(9)}
+    digests = {f"q{i}": text_digest(f"question {i}") for i in range(40)}
     assert second.info["texts"] == [digests[name] for name in second.info["questions"]]
     assert (
         second.info["start"]
@@ -289,8 +298,8 @@ def test_a_training_starts_from_a_controller(tmp_path):
     )
 
 
-def test_goes_on_from_the_same_controller_only(tmp_path):
-    first = checkpoint.load(_train(tmp_path, output="first"))
+def test_goes_on_from_the_same_controller_only(quick, tmp_path):
+    first = checkpoint.load(quick / "out" / "seed-0")
     with pytest.raises(KeyboardInterrupt):
         _train(tmp_path, models=Source(stop_at=5), start=first)
     with pytest.raises(BadInputError):
@@ -300,9 +309,7 @@ def test_goes_on_from_the_same_controller_only(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed.actor, whole.actor)
 
 
-def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
-    _train(tmp_path, output="whole")
-    whole = tmp_path / "whole"
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened(quick, tmp_path, monkeypatch):
     for stop_at in (1, 5, 7):
         with pytest.raises(KeyboardInterrupt):
             _train(tmp_path, models=Source(stop_at=stop_at))
@@ -325,8 +332,8 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path, monkeyp
     with (out / "curves.jsonl").open("a") as file:
         file.write('{"iteration": 9, "rew')  # a cut line
     _train(tmp_path)
-    assert (out / "state.npz").read_bytes() == (whole / "state.npz").read_bytes()
-    assert _lines(out) == _lines(whole)
+    assert (out / "state.npz").read_bytes() == (quick / "out" / "state.npz").read_bytes()
+    assert _lines(out) == _lines(quick / "out")
 
 
 def _iterations_in(folder):
@@ -336,7 +343,7 @@ def _iterations_in(folder):
 
 @pytest.mark.slow
 def test_a_killed_training_gives_the_same_controller(tmp_path):
-    """The command, ended by SIGKILL twice, with models named by functions of this file."""
+    """The command, ended by SIGKILL, with models named by functions of this file."""
     recipe = _recipe(
         tmp_path,
         policy="test_online:_slow_policy",
@@ -349,19 +356,16 @@ def test_a_killed_training_gives_the_same_controller(tmp_path):
     def start(output):
         command = [sys.executable, "-m", "cats_jax.cli", "train", "--config", "paper"]
         command += ["--online", str(recipe), "--output", str(tmp_path / output)]
-        command += ["--num-iterations", "6", "--num-candidates", "4", "--set"]
+        command += ["--num-iterations", "4", "--num-candidates", "4", "--set"]
         command += ["num_episodes=2", "actor_hidden=8", "critic_hidden=8"]
         return subprocess.Popen(command, env=environment, cwd=tmp_path)
 
     assert start("whole").wait() == 0
-    out, seen = tmp_path / "out", 0
-    for _ in range(2):
-        process = start("out")
-        while process.poll() is None and seen + 2 > _num_lines(out):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        seen = _num_lines(out)
+    out, process = tmp_path / "out", start("out")
+    while process.poll() is None and _num_lines(out) < 2:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     assert start("out").wait() == 0
     for name in ("state.npz", "seed-0/checkpoint.json"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -389,20 +393,17 @@ def _prm_one(spec):
     return Prm("one")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"count": 6}, "has results of other settings: questions"),
-        ({"config": dataclasses.replace(QUICK, num_iterations=4)}, "num_iterations: 3 -> 4"),
-        ({"max_depth": 2}, "max_depth: 3 -> 2"),
-    ],
-)
-def test_a_training_goes_on_with_the_same_settings_only(tmp_path, settings, message):
+def test_a_training_goes_on_with_the_same_settings_only(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         _train(tmp_path, models=Source(stop_at=1))
     (tmp_path / "out" / "state.npz").touch()  # as after an iteration: before, nothing is kept
-    with pytest.raises(BadInputError, match=message):
-        _train(tmp_path, **settings)
+    for settings, message in (
+        ({"count": 6}, "has results of other settings: questions"),
+        ({"config": dataclasses.replace(QUICK, num_iterations=4)}, "num_iterations: 3 -> 4"),
+        ({"max_depth": 2}, "max_depth: 3 -> 2"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            _train(tmp_path, **settings)
 
 
 _CURVES = [field.name for field in dataclasses.fields(learners.Curves)]
@@ -436,7 +437,7 @@ def test_a_state_of_other_networks_is_refused(tmp_path):
         TrainingProgress(tmp_path, states[1])
 
 
-def _searches(models, config, count=5):
+def _search(models, config, count=5):
     texts = [f"question {i}" for i in range(count)]
     found = online_searches.QuestionSet(
         source="test",
@@ -444,7 +445,12 @@ def _searches(models, config, count=5):
         answers={f"q{i}": "1" for i in range(count)},
         meta={},
     )
-    return online_searches.OnlineSearches(config, found, models, seed=0, in_flight=8)
+    config = dataclasses.replace(config, max_depth=MAX_DEPTH)
+    updates = learners.make_update_fns(config)
+    state, keys = updates.init(jax.random.key(1))
+    _, draws = updates.draw(keys[0])
+    searches = online_searches.OnlineSearches(config, found, models, seed=0, in_flight=8)
+    return searches.search(state.actor, 0, draws)
 
 
 def _models(*prms):
@@ -453,14 +459,6 @@ def _models(*prms):
         prms=tuple(online_searches.CalibratedPrm(prm, (0.0, 1.0, 0.0)) for prm in prms),
         grader=BoxedIntegerGrader(),
     )
-
-
-def _search(models, config, count=5):
-    config = dataclasses.replace(config, max_depth=MAX_DEPTH)
-    updates = learners.make_update_fns(config)
-    state, keys = updates.init(jax.random.key(1))
-    _, draws = updates.draw(keys[0])
-    return _searches(models, config, count).search(state.actor, 0, draws)
 
 
 def test_a_question_with_a_failed_search_is_not_learned_from():
@@ -488,9 +486,7 @@ def test_one_failed_search_takes_its_question_along(monkeypatch):
         return whole(questions, paths)
 
     monkeypatch.setattr(prm, "score", breaks)
-    monkeypatch.setattr(prm, "breaks_on", None)
-    models = _models(prm, Prm("one"))
-    (played,) = _search(models, config).played
+    (played,) = _search(_models(prm, Prm("one")), config).played
     decided = np.asarray(played.ticks.decision.valid).any(axis=(0, 1, 3)).reshape(5, 2)
     assert np.array_equal(decided[:, 0], decided[:, 1])
     assert 0 < decided.all(axis=1).sum() < 5

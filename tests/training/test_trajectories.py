@@ -54,6 +54,12 @@ def _decisions(**changes):
     return StoredDecisions({**columns, **changes}, search.cats.FEATURE_NAMES, ACTIONS, manifest)
 
 
+@pytest.fixture
+def stored(monkeypatch):
+    """Every folder holds these decisions."""
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+
+
 def test_outcome_rows_are_monte_carlo_returns():
     decisions = _decisions()
     rows = trajectories.outcome_rows(decisions, 1.0)
@@ -84,8 +90,7 @@ def test_one_step_rows_follow_the_paths():
         assert found_weight == weight
 
 
-def test_refuses_another_action_table(monkeypatch, tmp_path):
-    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+def test_refuses_another_action_table(stored, tmp_path):
     with pytest.raises(BadInputError, match="collected with another action table"):
         trajectories.load_rows(tmp_path, learners.OFFLINE)
     rows, questions = trajectories.load_rows(tmp_path, OFFLINE)
@@ -111,8 +116,7 @@ def test_questions_that_a_behaviour_policy_learned_from_count_as_learned(monkeyp
     assert sorted(questions.values()) == ["of a", "of another a", "of b"]
 
 
-def test_the_checkpoint_states_the_recorded_prices(monkeypatch, tmp_path):
-    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+def test_the_checkpoint_states_the_recorded_prices(stored, tmp_path):
     found = trajectories.at_recorded_prices(tmp_path, OFFLINE)
     assert (found.prices, found.default_price) == ((0.2, 0.6), OFFLINE.default_price)
     given = dataclasses.replace(OFFLINE, default_price=0.5)
@@ -121,8 +125,7 @@ def test_the_checkpoint_states_the_recorded_prices(monkeypatch, tmp_path):
     assert trajectories.at_recorded_prices(tmp_path, PAPER) is PAPER
 
 
-def test_only_the_named_prms_are_learnt_from(monkeypatch, tmp_path):
-    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+def test_only_the_named_prms_are_learnt_from(stored, tmp_path):
     whole, _ = trajectories.load_rows(tmp_path, OFFLINE)
     rows, questions = trajectories.load_rows(tmp_path, OFFLINE, ["bad"])
     assert questions == {"b": "of b"}
@@ -139,8 +142,7 @@ def test_ppo_does_not_learn_from_others_decisions(tmp_path):
         trajectories.load_rows(tmp_path, learners.CATS)
 
 
-def test_decisions_are_not_judged_by_tokens(monkeypatch, tmp_path):
-    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: _decisions())
+def test_decisions_are_not_judged_by_tokens(stored, tmp_path):
     tokens = dataclasses.replace(OFFLINE.cats, cost_unit="tokens")
     with pytest.raises(BadInputError, match="imitated and not valued; choose --config clone"):
         trajectories.load_rows(tmp_path, dataclasses.replace(OFFLINE, cats=tokens))
@@ -176,23 +178,22 @@ def _table(deterministic):
     )
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_regression_learns_better_decisions_than_were_taken(deterministic):
+def test_regression_learns_better_decisions_than_were_taken():
     train = jax.jit(learners.make_offline(OFFLINE))
-    table = _table(deterministic)
-    state, metrics = train(jax.random.key(0), table)
     actor = learners.make_actor(3, OFFLINE.actor_hidden)
-    contexts = jnp.eye(2, NUM_FEATURES)
-    probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, contexts)))
-    # mu exp(A / temperature), normalised, is .96 and .97.
-    assert probabilities[0, 1] > 0.9
-    assert probabilities[1, 2] > 0.9
-    # The critic has learnt what those decisions were worth.
     critic = learners.make_critic(OFFLINE.critic_hidden)
-    mean = float(np.mean(table.reward_t))
-    np.testing.assert_allclose(critic.apply(state.critic, contexts), mean, atol=0.1)
-    assert metrics.critic_loss.shape == (300,)
-    assert np.mean(metrics.critic_loss[-30:]) < np.mean(metrics.critic_loss[:30])
+    contexts = jnp.eye(2, NUM_FEATURES)
+    for table in (_table(False), _table(True)):
+        state, metrics = train(jax.random.key(0), table)
+        probabilities = np.asarray(jax.nn.softmax(actor.apply(state.actor, contexts)))
+        # mu exp(A / temperature), normalised, is .96 and .97.
+        assert probabilities[0, 1] > 0.9
+        assert probabilities[1, 2] > 0.9
+        # The critic has learnt what those decisions were worth.
+        mean = float(np.mean(table.reward_t))
+        np.testing.assert_allclose(critic.apply(state.critic, contexts), mean, atol=0.1)
+        assert metrics.critic_loss.shape == (300,)
+        assert np.mean(metrics.critic_loss[-30:]) < np.mean(metrics.critic_loss[:30])
 
 
 def test_a_clone_takes_the_decisions_that_were_taken():
