@@ -271,8 +271,8 @@ def test_the_likelihood_is_fitted_where_the_truth_is_known():
 
 def test_what_siblings_share_does_not_change_the_weight_of_a_score():
     plain, lucky = (
-        calibrate.calibrate_bank(right_by_likelihood(1000, lucky)[0], likelihood=True)["prms"]["a"]
-        for lucky in (0, 300)
+        calibrate.calibrate_bank(right_by_likelihood(500, lucky)[0], likelihood=True)["prms"]["a"]
+        for lucky in (0, 150)
     )
     weights = [row["slope"] / row["likelihood"] for row in (plain, lucky)]
     assert weights[0] == pytest.approx(weights[1], rel=1e-3)

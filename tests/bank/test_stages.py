@@ -256,7 +256,6 @@ class Stops(Exception):
         (6, ["good", "bad"]),  # all trees, no score
         (8, ["good", "bad"]),  # a block of the first PRM's scores
         (12, ["bad"]),
-        (14, ["bad"]),
         (18, []),
     ],
 )

@@ -1,5 +1,6 @@
 """Ray: two local nodes, and a worker killed in the middle, end in the rows of a single machine."""
 
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -30,13 +31,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.slow,
-    # Ray's own sockets and files, closed when its processes are.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.timeout(600),
+    # Ray's own sockets and files, closed when its processes are.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    *(
+        pytest.mark.filterwarnings(f"ignore::{name}Warning")
+        for name in ("Resource", "Future", "Deprecation", "User")
+    ),
 ]
 _QUESTIONS = 12
 
@@ -82,12 +83,17 @@ def _recipe(**changes):
     )
 
 
+def _runner(recipe, cells=None, models=None, **ray):
+    cells, models = cells or grid(recipe), models or scripted.ScriptedModels()
+    grader = default_grader(recipe.questions)
+    return RayRunner(recipe, cells, models, grader, **{"address": "auto", **ray})
+
+
 def _run(folder, recipe, models, questions=None, observers=(), **ray):
     evaluation = evaluate.prepare(recipe, models, questions)
     if not ray:
         return evaluate.evaluate(evaluation, models, folder)[0]
-    grader = default_grader(recipe.questions)
-    with RayRunner(evaluation.recipe, evaluation.cells, models, grader, **ray) as runner:
+    with _runner(evaluation.recipe, evaluation.cells, models, **ray) as runner:
         run, _ = evaluate.evaluate(evaluation, models, folder, observers=observers, runner=runner)
     return run
 
@@ -111,7 +117,7 @@ def _check_same(run, alone):
 def test_two_nodes_end_in_the_same_rows(tmp_path, nodes):
     """Also rows that share paths, whose actor remembers them or not."""
     questions = scripted.question_set(_QUESTIONS)
-    recipe = _recipe(strategies=["greedy", "beam", "majority", "best_of_n"], num_candidates=[4, 8])
+    recipe = _recipe(strategies=["greedy", "beam", "majority", "best_of_n"], num_candidates=[2, 4])
     models = scripted.ScriptedModels()
     alone = _run(tmp_path / "alone", recipe, models, questions)
     run = _run(tmp_path / "ray", recipe, models, questions, address="auto")
@@ -172,8 +178,7 @@ def test_workers_use_the_prompts_of_the_process_that_started_the_run(tmp_path, n
     recipe = _recipe(strategies=["greedy", {"name": "mctsr", "rewriting": str(file)}])
     cells, found = grid(recipe), []
     file.unlink()
-    grader = default_grader(recipe.questions)
-    with RayRunner(recipe, cells, scripted.ScriptedModels(), grader, address="auto") as runner:
+    with _runner(recipe, cells) as runner:
         runner.search(cells[0], scripted.question_set(3).questions, found.append)
         runner.finish(WallTimes())
     assert {result.status for result in found} == {"answered"}
@@ -232,15 +237,12 @@ def test_room_on_a_node(resources, cpus, gpus, room):
 def test_workers_with_vllm_take_gpus(cluster, nodes):
     """A node that says it has GPUs is enough to see what is asked for."""
     recipe = _recipe(policy={"path": "weak", **_GPU, "gpu_memory_utilization": 0.3})
-    grader = default_grader(recipe.questions)
     with pytest.raises(BadInputError, match=r"has room for 0: each needs 1 CPU\(s\) and 0\.3 GPU"):
-        RayRunner(recipe, grid(recipe), scripted.ScriptedModels(), grader, address="auto")
+        _runner(recipe)
     node = cluster.add_node(num_cpus=4, num_gpus=1)
     try:
         cluster.wait_for_nodes()
-        with RayRunner(
-            recipe, grid(recipe), scripted.ScriptedModels(), grader, address="auto"
-        ) as runner:
+        with _runner(recipe) as runner:
             assert runner.num_workers == 3
             deadline = time.monotonic() + 60
             while nodes.available_resources().get("GPU", 0) > 0.1 + 1e-6:
@@ -302,14 +304,9 @@ def test_grading_inside_a_task(nodes):
 
 
 def test_more_workers_than_room(nodes):
-    recipe = _recipe()
-    grader = default_grader(recipe.questions)
-    with pytest.raises(
-        BadInputError, match=r"9 workers, but the cluster has room for 2: each needs 1 CPU"
-    ):
-        RayRunner(
-            recipe, grid(recipe), scripted.ScriptedModels(), grader, address="auto", workers=9
-        )
+    said = "9 workers, but the cluster has room for 2: each needs 1 CPU"
+    with pytest.raises(BadInputError, match=said):
+        _runner(_recipe(), workers=9)
     assert nodes.is_initialized()
 
 
@@ -317,15 +314,6 @@ def _command(*arguments, env=None):
     """A command in a process of its own: Ray takes two clusters in one for one another."""
     command = [sys.executable, "-m", "cats_jax.cli", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-
-
-def test_the_command_on_a_new_local_cluster(tmp_path, recipe_file):
-    output = tmp_path / "run"
-    options = ["--ray", "local", "--ray-workers", 1]
-    done = _command("evaluate", recipe_file, "--output", output, *options)
-    assert done.returncode == 0, done.stderr
-    assert "accuracy" in done.stdout
-    assert len(read_run(output).rows) == 4
 
 
 _OF_THE_DEMO = ("greedy", "majority", "best_of_n", "beam", "cats_constant", "cats_random")
@@ -417,20 +405,21 @@ def guarded_head(tmp_path):
 
 def test_a_cluster_that_asks_for_a_token(tmp_path, recipe_file, guarded_head):
     address, environment = guarded_head
-    output = tmp_path / "run"
+    token = {"RAY_AUTH_MODE": "token"}
+    more = {"refused": {}, "in": token, "missing": {**token, "HOME": str(tmp_path / "elsewhere")}}
 
-    def run(**more):
-        arguments = ["evaluate", recipe_file, "--output", output, "--ray", address]
-        return _command(*arguments, env={**environment, **more})
+    def run(name):
+        arguments = ["evaluate", recipe_file, "--output", tmp_path / name, "--ray", address]
+        return _command(*arguments, env={**environment, **more[name]})
 
-    refused = run()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        refused, let_in, missing = pool.map(run, more)
     assert refused.returncode == 2
     assert "if it asks for a token, set RAY_AUTH_MODE=token" in refused.stderr
     assert refused.stderr.count("\n") == 1
-    let_in = run(RAY_AUTH_MODE="token")
     assert let_in.returncode == 0, let_in.stderr
-    assert len(read_run(output).rows) == 4
-    missing = run(RAY_AUTH_MODE="token", HOME=str(tmp_path / "elsewhere"))
+    assert "accuracy" in let_in.stdout
+    assert len(read_run(tmp_path / "in").rows) == 4
     assert missing.returncode == 2
     assert "no authentication token was found" in missing.stderr
     assert missing.stderr.count("\n") == 1

@@ -32,7 +32,7 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate, tracking
 from cats_jax.reporting import groups as grouping
 from cats_jax.reporting import run_tables, statistics
-from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, read_run
+from cats_jax.runs.folder import MANIFEST, RESULTS, TREES, RunWriter, read_run
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -543,11 +543,11 @@ def test_a_finished_run_loads_no_model(tmp_path, finished):
 
 def test_going_on_with_a_former_rule_of_a_method_is_refused(tmp_path):
     recipe = _recipe(strategies=["mcts", "greedy"])
-    run, _ = _evaluate(tmp_path, recipe=recipe)
-    assert run.manifest["revisions"] == {"mcts": 3}
-    file = tmp_path / "manifest.json"
-    manifest = json.loads(file.read_text())
-    file.write_text(json.dumps({**manifest, "revisions": None}))
+    questions = scripted.question_set(_QUESTIONS)
+    manifest = evaluate.prepare(recipe, scripted.ScriptedModels(), questions).manifest
+    assert manifest["revisions"] == {"mcts": 3}
+    with RunWriter(tmp_path, {**manifest, "revisions": None}) as writer:
+        writer.add(made_runs.row("mcts"), None)
     with pytest.raises(BadInputError, match=r'settings: revisions: null -> \{"mcts": 3\}'):
         _evaluate(tmp_path, recipe=recipe)
 

@@ -1,6 +1,5 @@
 """Use of a certificate: what a recipe's entry becomes, and where it is refused."""
 
-import copy
 import json
 import pathlib
 import re
@@ -35,6 +34,29 @@ def certificate(tmp_path_factory):
     return made_certificates.write_certificate(
         folder / "certificate.json", scripted.ScriptedModels()
     )
+
+
+@pytest.fixture
+def content(certificate):
+    """What its file holds."""
+    return json.loads(pathlib.Path(certificate).read_text())
+
+
+def written(folder, content):
+    path = folder / "changed.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+class Moved(scripted.ScriptedModels):
+    """Models of which the policy has another fingerprint."""
+
+    def __init__(self, of_policy):
+        super().__init__()
+        self.of_policy = of_policy
+
+    def fingerprint(self, spec):
+        return self.of_policy if spec.path == "weak" else super().fingerprint(spec)
 
 
 def recipe(certificate, elsewhere=False, label="certified", **changes):
@@ -110,29 +132,18 @@ def test_several_prms_need_the_certified_label(certificate):
         prepared(certificate, prms=["sparse", "pruned-50"])
 
 
-def test_models_are_known_by_their_files(tmp_path, certificate, monkeypatch):
-    content = json.loads(pathlib.Path(certificate).read_text())
+def test_models_are_known_by_their_files(tmp_path, content):
+    def certified_with(files):
+        content["models"]["policy"] = {"name": "weak", "sha256": files}
+        moved = Moved({"name": "moved", "sha256": {"w": "1"}})
+        return prepare(recipe(written(tmp_path, content)), moved)
 
-    def refused(files):
-        changed = copy.deepcopy(content)
-        changed["models"]["policy"] = {"name": "weak", "sha256": files}
-        path = tmp_path / "other.json"
-        path.write_text(json.dumps(changed))
-        models = scripted.ScriptedModels()
-        moved = {"name": "moved", "sha256": {"w": "1"}}
-        monkeypatch.setattr(
-            models,
-            "fingerprint",
-            lambda spec: moved if spec.path == "weak" else {"name": spec.path},
-        )
-        return prepare(recipe(str(path)), models)
-
-    assert refused({"w": "1"}).guarantees[0].startswith("certified: guarantee")
+    assert certified_with({"w": "1"}).guarantees[0].startswith("certified: guarantee")
     with pytest.raises(BadInputError, match="the policy is 'moved', not 'weak'"):
-        refused({"w": "2"})
+        certified_with({"w": "2"})
 
 
-def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
+def test_an_entry_is_a_certificate_alone(tmp_path, certificate, content):
     def refused(entry, message):
         with pytest.raises(BadInputError, match=message):
             parse_strategy(entry)
@@ -141,17 +152,13 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
     refused({"certified": 3}, "certified=3: must be a name or a path")
     refused({"certified": certificate, "elsewhere": "yes"}, "elsewhere='yes': must be true")
     refused({"certified": str(tmp_path / "no.json")}, "no such file: `cats-jax certify RUN")
-    content = json.loads(pathlib.Path(certificate).read_text())
     for changes, message in (
         ({"kind": "calibration"}, "is not a certificate of this version .'kind' must be"),
         ({"chosen": None}, "certifies no configuration"),
-        ({"chosen": 99}, "make it anew"),
         ({"config": {}}, "'config.policy' is missing"),
         ({"configurations": [{}]}, "make it anew"),
     ):
-        path = tmp_path / "changed.json"
-        path.write_text(json.dumps({**content, **changes}))
-        refused({"certified": str(path)}, message)
+        refused({"certified": written(tmp_path, {**content, **changes})}, message)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +178,7 @@ def test_an_entry_is_a_certificate_alone(tmp_path, certificate):
         ({"asked": {"policy": {"files": 5}}}, "a mapping, in which files is one"),
     ],
 )
-def test_a_damaged_certificate_is_one_line(tmp_path, certificate, change, said):
-    content = json.loads(pathlib.Path(certificate).read_text())
+def test_a_damaged_certificate_is_one_line(tmp_path, content, change, said):
     chosen = content["configurations"][content["chosen"]]
     chosen.setdefault("threshold", None)
     for name, value in change.items():
@@ -182,12 +188,11 @@ def test_a_damaged_certificate_is_one_line(tmp_path, certificate, change, said):
             place = next(each for each in content["config"]["strategies"]
                          if each["label"] == chosen["strategy"])  # fmt: skip
         place[name] = value
-    path = tmp_path / "damaged.json"
-    path.write_text(json.dumps(content))
+    path = written(tmp_path, content)
     with pytest.raises(BadInputError, match=said) as caught:
-        prepared(str(path))
+        prepared(path)
     assert "\n" not in str(caught.value)
-    assert f"certificate {str(path)!r}" in str(caught.value)
+    assert f"certificate {path!r}" in str(caught.value)
 
 
 def test_a_server_says_which_guarantee_an_answer_is_under(certificate):
@@ -303,18 +308,13 @@ def test_the_prompts_of_rewrites_are_a_part(tmp_path, name, kind, text, values, 
         assert f"{kind} certified (no guarantee)" in evaluation.manifest[entry]
 
 
-def test_what_an_earlier_version_did_not_keep(tmp_path, certificate):
-    content = json.loads(pathlib.Path(certificate).read_text())
-    del content["asked"]
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(content))
+def test_what_an_earlier_version_did_not_keep(tmp_path, content):
+    old = {key: value for key, value in content.items() if key != "asked"}
     with pytest.raises(BadInputError, match=r"keeps no digests of tokenizers.*: evaluate again"):
-        prepared(str(path))
-    content = json.loads(pathlib.Path(certificate).read_text())
+        prepared(written(tmp_path, old))
     content["config"]["policy"]["engine_args"] = {"seed": 3}
     content["asked"]["policy"]["max_model_len"] = 64
-    path.write_text(json.dumps(content))
-    (line,) = prepared(str(path), True).guarantees
+    (line,) = prepared(written(tmp_path, content), True).guarantees
     assert "policy settings.engine_args: " in line
     assert line.endswith("policy settings.max_model_len: 64 -> null")
 
@@ -368,17 +368,9 @@ def test_a_data_set_on_the_hub_is_all_its_rows(tmp_path, monkeypatch):
     assert line().endswith("with another content")
 
 
-def test_a_function_is_known_by_its_name(tmp_path, certificate, monkeypatch):
-    content = json.loads(pathlib.Path(certificate).read_text())
-    content["models"]["policy"] = {"function": "my:policy"}
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps(content))
-    models = scripted.ScriptedModels()
-    mine = {"function": "my:policy"}
-    monkeypatch.setattr(
-        models, "fingerprint", lambda spec: mine if spec.path == "weak" else {"name": spec.path}
-    )
-    (line,) = prepare(recipe(str(path)), models).guarantees
+def test_a_function_is_known_by_its_name(tmp_path, content):
+    content["models"]["policy"] = mine = {"function": "my:policy"}
+    (line,) = prepare(recipe(written(tmp_path, content)), Moved(mine)).guarantees
     assert line.endswith("; my:policy is a function, known by its name only")
 
 

@@ -130,13 +130,14 @@ def test_a_prm_that_was_measured_with_another_strategy_gives_its_rate():
 
 
 def test_every_strategy_and_every_prm_is_measured():
-    recipe = _recipe(strategies=["greedy", "majority", "beam"], prms=["good", "bad"], seeds=[0, 1])
+    more = {"prms": ["good", "bad"], "seeds": [0, 1], "in_flight": 8}
+    recipe = _recipe(strategies=["greedy", "majority", "beam"], **more)
     models = scripted.ScriptedModels()
     titles = []
     found = measure.measure(
         recipe,
         grid(recipe),
-        scripted.question_set(3).questions,
+        scripted.question_set(8).questions,
         models,
         seconds=0.0,
         report=titles.append,
@@ -153,17 +154,17 @@ def test_every_strategy_and_every_prm_is_measured():
 
 
 def test_more_time_measures_larger_n_and_more_questions():
-    recipe = _recipe(in_flight=32)
+    recipe = _recipe(num_candidates=[2, 4], in_flight=16)
     found = measure.measure(
         recipe,
         grid(recipe),
-        scripted.question_set(40).questions,
+        scripted.question_set(20).questions,
         scripted.ScriptedModels(),
         seconds=30.0,
     )
     for time in found.cells:
         assert time.sample.cell is time.cell
-        assert time.basis == "32 questions at once"
+        assert time.basis == "16 questions at once"
 
 
 def test_an_engine_is_measured_with_the_context_of_the_run(monkeypatch):

@@ -18,6 +18,7 @@ from cats_jax.live.abstention import answer_score
 from cats_jax.live.compilations import num_compilations
 from cats_jax.live.proxies import ScorerProxy
 from cats_jax.models.source import ModelFolders
+from cats_jax.reporting import run_report
 from cats_jax.reporting.certificate_premises import check_premises
 from cats_jax.runs.folder import read_run
 from cats_jax.runs.merge import merge_runs
@@ -26,9 +27,10 @@ from studies.real import best_of_each_n, path_scores
 from theory import estimators
 
 _QUESTIONS = 6
+_GRADER = BoxedIntegerGrader()
 
 
-def _run(folder, strategies, prm="good", **changes):
+def _prepared(strategies, prm="good", **changes):
     recipe = parse_recipe(
         {
             "name": "sums",
@@ -41,16 +43,33 @@ def _run(folder, strategies, prm="good", **changes):
             **changes,
         }
     )
-    models = scripted.ScriptedModels()
-    evaluation = evaluate.prepare(recipe, models, scripted.question_set(_QUESTIONS))
-    run, _ = evaluate.evaluate(evaluation, models, folder)
-    return run
+    questions = scripted.question_set(_QUESTIONS)
+    return evaluate.prepare(recipe, scripted.ScriptedModels(), questions)
+
+
+def _run(folder, strategies, **changes):
+    evaluation = _prepared(strategies, **changes)
+    return evaluate.evaluate(evaluation, scripted.ScriptedModels(), folder)[0]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     strategies = ["majority", "best_of_n", "beam", "cats_random"]
     return _run(tmp_path_factory.mktemp("run") / "old", strategies)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A run with two PRMs."""
+    folder = tmp_path_factory.mktemp("both") / "both"
+    return _run(folder, ["majority", "best_of_n"], prms=["good", "bad"])
+
+
+def _with_another_prm(old, folder, name="bad", change=None, **options):
+    prm = PrmSpec(name)
+    change = dataclasses.replace(change or Change(), prm=prm)
+    scorer = scripted.ScriptedModels().prm(prm)
+    return rescore(old, folder, change, _GRADER, scorer, **options).run
 
 
 def _verdicts(run, strategy):
@@ -67,14 +86,13 @@ _slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 @pytest.mark.parametrize("path_score", ["last", _slow("mean"), _slow("product")])
 def test_another_aggregation_is_the_run_with_it(tmp_path, run, path_score):
     direct = _run(tmp_path / "direct", [{"name": "best_of_n", "path_score": path_score}])
-    rescored = rescore(run, tmp_path / "new", Change(path_score), BoxedIntegerGrader())
+    rescored = rescore(run, tmp_path / "new", Change(path_score), _GRADER)
     assert _verdicts(rescored.run, "best_of_n") == _verdicts(direct, "best_of_n")
     assert set(rescored.left_out) == {"majority", "beam", "cats_random"}
     assert "depends on path scores" in rescored.left_out["beam"]
+    others = {row.key: row for row in direct.rows}
     for row in rescored.run.rows:
-        key = row.key
-        other = next(one for one in direct.rows if one.key == key)
-        ours, theirs = rescored.run.tree(row), direct.tree(other)
+        ours, theirs = rescored.run.tree(row), direct.tree(others[row.key])
         assert ours.chosen == theirs.chosen
         assert [path.path_score for path in ours.paths] == pytest.approx(
             [path.path_score for path in theirs.paths], abs=1e-6
@@ -84,7 +102,7 @@ def test_another_aggregation_is_the_run_with_it(tmp_path, run, path_score):
 @pytest.mark.parametrize("strategy", ["best_of_n", _slow("beam")])
 def test_another_vote_is_the_run_with_it(tmp_path, run, strategy):
     direct = _run(tmp_path / "direct", [{"name": strategy, "vote": "weighted"}])
-    rescored = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+    rescored = rescore(run, tmp_path / "new", Change(vote="weighted"), _GRADER)
     assert _verdicts(rescored.run, strategy) == _verdicts(direct, strategy)
     if strategy == "best_of_n":
         assert _verdicts(rescored.run, strategy) != _verdicts(run, strategy)
@@ -100,9 +118,9 @@ def _path_scores(run):
 
 
 def test_the_aggregation_stays_that_of_the_runs_prm(tmp_path):
-    prm, grader = {"path": "bad", "path_score": "mean"}, BoxedIntegerGrader()
+    prm = {"path": "bad", "path_score": "mean"}
     old = _run(tmp_path / "old", ["best_of_n"], prm=prm)
-    voted = rescore(old, tmp_path / "voted", Change(vote="weighted"), grader).run
+    voted = rescore(old, tmp_path / "voted", Change(vote="weighted"), _GRADER).run
     direct = _run(tmp_path / "direct", [{"name": "best_of_n", "vote": "weighted"}], prm=prm)
     assert _verdicts(voted, "best_of_n") == _verdicts(direct, "best_of_n")
     assert _path_scores(voted) == {
@@ -111,11 +129,10 @@ def test_the_aggregation_stays_that_of_the_runs_prm(tmp_path):
 
 
 def test_a_change_after_another_one_is_the_run_with_both(tmp_path, run):
-    grader = BoxedIntegerGrader()
-    both = {"name": "best_of_n", "path_score": "mean", "vote": "weighted"}
-    direct = _run(tmp_path / "direct", [both])
-    first = rescore(run, tmp_path / "first", Change("mean"), grader).run
-    second = rescore(first, tmp_path / "second", Change(vote="weighted"), grader).run
+    strategy = {"name": "best_of_n", "path_score": "mean", "vote": "weighted"}
+    direct = _run(tmp_path / "direct", [strategy])
+    first = rescore(run, tmp_path / "first", Change("mean"), _GRADER).run
+    second = rescore(first, tmp_path / "second", Change(vote="weighted"), _GRADER).run
     assert _verdicts(second, "best_of_n") == _verdicts(direct, "best_of_n")
     assert _path_scores(second) == _path_scores(first)
     change = second.manifest["config"]["rescored"]
@@ -126,19 +143,17 @@ def test_scores_that_a_search_has_filled_in_are_not_in_a_tree(tmp_path):
     """VG-Search gives a step without a score that of the verification before it."""
     old = _run(tmp_path / "old", [{"name": "vg_search", "path_score": "min"}], prm="bad")
     with pytest.raises(BadInputError, match="its votes go by what trees do not hold"):
-        rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
-    again = rescore(old, tmp_path / "new", Change(), BoxedIntegerGrader())
+        rescore(old, tmp_path / "new", Change(vote="weighted"), _GRADER)
+    again = rescore(old, tmp_path / "new", Change(), _GRADER)
     assert _verdicts(again.run, "vg_search") == _verdicts(old, "vg_search")
 
 
-def test_another_prm_is_the_run_with_it(tmp_path, run):
-    direct = _run(tmp_path / "direct", ["best_of_n"], prm="bad")
-    change = Change(prm=PrmSpec("bad"))
+def test_another_prm_is_the_run_with_it(tmp_path, run, both):
     scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
     scorer.num_parameters = 50
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
-    ours, theirs = (_verdicts(one, "best_of_n") for one in (rescored.run, direct))
-    assert ours == theirs
+    rescored = rescore(run, tmp_path / "new", Change(prm=PrmSpec("bad")), _GRADER, scorer)
+    direct = dataclasses.replace(both, rows=tuple(row for row in both.rows if row.prm == "bad"))
+    assert _verdicts(rescored.run, "best_of_n") == _verdicts(direct, "best_of_n")
     others = {row.key: row for row in direct.rows}
     for row in rescored.run.rows:
         other = others[row.key].ledger
@@ -151,15 +166,12 @@ def test_another_prm_is_the_run_with_it(tmp_path, run):
         assert _without_seconds(row.ledger) == _without_seconds(expected)
 
 
-def test_a_run_and_its_rescoring_with_another_prm_share_one_table(tmp_path, run):
+def test_a_run_and_its_rescoring_with_another_prm_share_one_table(tmp_path, run, both):
     """As if the recipe had both PRMs; a rescoring with another vote has a table of its own."""
-    both = _run(tmp_path / "both", ["majority", "best_of_n"], prms=["good", "bad"])
-    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
-    change, grader = Change(prm=PrmSpec("bad")), BoxedIntegerGrader()
     names = {"fingerprint": {"name": "b"}, "grader_name": "integer"}
-    scored = rescore(run, tmp_path / "new", change, grader, scorer, **names)
-    voted = rescore(run, tmp_path / "voted", Change(vote="weighted"), grader)
-    merged, other = merge_runs([run, scored.run, voted.run])
+    scored = _with_another_prm(run, tmp_path / "new", **names)
+    voted = rescore(run, tmp_path / "voted", Change(vote="weighted"), _GRADER)
+    merged, other = merge_runs([run, scored, voted.run])
     assert other is voted.run
     assert [spec["label"] for spec in merged.manifest["config"]["prms"]] == ["good", "bad"]
     assert merged.manifest["models"]["prm bad"] == {"name": "b"}
@@ -175,18 +187,15 @@ def test_failed_rows_have_the_name_of_the_new_prm(tmp_path, run):
     rows = [row for row in run.rows if row.strategy == "best_of_n"]
     failed = dataclasses.replace(rows[0], status="failed", answer=None, correct=False, tree=None)
     broken = dataclasses.replace(run, rows=(failed, *rows[1:]))
-    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
-    change = Change(prm=PrmSpec("bad"))
-    grader = BoxedIntegerGrader()
-    scored = rescore(broken, tmp_path / "new", change, grader, scorer, grader_name="integer")
-    assert [row.prm for row in scored.run.rows] == ["bad"] * len(rows)
-    (merged,) = merge_runs([broken, scored.run])
+    scored = _with_another_prm(broken, tmp_path / "new", grader_name="integer")
+    assert [row.prm for row in scored.rows] == ["bad"] * len(rows)
+    (merged,) = merge_runs([broken, scored])
     assert len(merged.rows) == 2 * len(rows)
 
 
 def test_runs_that_were_rescored_alike_share_one_table(tmp_path, run):
     first, second = (
-        rescore(run, tmp_path / name, Change(vote="weighted"), BoxedIntegerGrader()).run
+        rescore(run, tmp_path / name, Change(vote="weighted"), _GRADER).run
         for name in ("first", "second")
     )
     fewer = dataclasses.replace(second, rows=second.rows[:3])
@@ -198,10 +207,8 @@ def test_runs_that_were_rescored_alike_share_one_table(tmp_path, run):
 
 @pytest.mark.parametrize("older", [False, True])
 def test_a_rescoring_that_changed_more_or_does_not_name_its_prm_stays_apart(tmp_path, run, older):
-    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
-    change = Change("last", prm=PrmSpec("bad")) if not older else Change(prm=PrmSpec("bad"))
-    grader = BoxedIntegerGrader()
-    scored = rescore(run, tmp_path / "new", change, grader, scorer, grader_name="integer").run
+    change = None if older else Change("last")
+    scored = _with_another_prm(run, tmp_path / "new", change=change, grader_name="integer")
     if older:  # its manifest has the PRMs of the run
         config = {**scored.manifest["config"], "prms": run.manifest["config"]["prms"]}
         scored = dataclasses.replace(scored, manifest={**scored.manifest, "config": config})
@@ -211,29 +218,23 @@ def test_a_rescoring_that_changed_more_or_does_not_name_its_prm_stays_apart(tmp_
 def test_a_prm_that_cannot_read_all_paths_drops_them(tmp_path, run):
     direct = _run(tmp_path / "direct", ["best_of_n"], prm="short")
     assert any(row.ledger.prm_refused for row in direct.rows)
-    change, scorer = Change(prm=PrmSpec("short")), scripted.ScriptedModels().prm(PrmSpec("short"))
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
+    rescored = _with_another_prm(run, tmp_path / "new", "short")
     others = {row.key: row for row in direct.rows}
-    for row in rescored.run.rows:
-        other, tree = others[row.key], rescored.run.tree(row)
+    for row in rescored.rows:
+        other, tree = others[row.key], rescored.tree(row)
         if not (row.ledger.prm_refused or other.ledger.prm_refused):
-            assert (row.answer, row.correct, row.status) == (
-                other.answer,
-                other.correct,
-                other.status,
-            )
+            ours, theirs = ((one.answer, one.correct, one.status) for one in (row, other))
+            assert ours == theirs
         refused = {c.id for c in tree.candidates if c.invalid == "prm context"}
         assert bool(refused) == bool(row.ledger.prm_refused)
         assert all(refused.isdisjoint(path.nodes) for path in tree.paths)
         best = max(tree.paths, key=lambda path: path.path_score or 0.0, default=None)
         assert row.answer == (None if best is None else best.answer)
-    assert any(row.ledger.prm_refused for row in rescored.run.rows)
-    assert not all(row.ledger.prm_refused for row in rescored.run.rows)
+    assert any(row.ledger.prm_refused for row in rescored.rows)
+    assert not all(row.ledger.prm_refused for row in rescored.rows)
     # Its own paths are no basis for another PRM, which might have read them.
-    scorer = scripted.ScriptedModels().prm(PrmSpec("good"))
-    change = Change(prm=PrmSpec("good"))
     with pytest.raises(BadInputError, match="PRM short could not read some paths"):
-        rescore(direct, tmp_path / "back", change, BoxedIntegerGrader(), scorer)
+        _with_another_prm(direct, tmp_path / "back", "good")
 
 
 @pytest.mark.slow
@@ -254,12 +255,12 @@ def test_another_prm_of_the_world_costs_what_a_run_with_it_costs(tmp_path):
     )
     prm = PrmSpec("labels-only")
     scorer = models.prm(prm)
-    rescored = rescore(old, tmp_path / "new", Change(prm=prm), BoxedIntegerGrader(), scorer)
-    ledgers = {row.key: _without_seconds(row.ledger) for row in direct.rows}
-    assert {row.key: _without_seconds(row.ledger) for row in rescored.run.rows} == ledgers
-    for row in rescored.run.rows:
-        other = next(one for one in direct.rows if one.key == row.key)
-        assert (row.answer, row.status) == (other.answer, other.status)
+    rescored = rescore(old, tmp_path / "new", Change(prm=prm), _GRADER, scorer)
+    ours, theirs = (
+        {row.key: (row.answer, row.status, _without_seconds(row.ledger)) for row in one.rows}
+        for one in (rescored.run, direct)
+    )
+    assert ours == theirs
 
 
 def test_calibrated_scores_are_not_in_a_tree(tmp_path):
@@ -270,21 +271,19 @@ def test_calibrated_scores_are_not_in_a_tree(tmp_path):
     file.write_text(json.dumps({"prms": {"good": numbers}}))
     old = _run(tmp_path / "old", [calibrated], calibration=str(file))
     with pytest.raises(BadInputError, match="its votes go by what trees do not hold"):
-        rescore(old, tmp_path / "new", Change(vote="best"), BoxedIntegerGrader())
-    again = rescore(old, tmp_path / "new", Change(), BoxedIntegerGrader())
+        rescore(old, tmp_path / "new", Change(vote="best"), _GRADER)
+    again = rescore(old, tmp_path / "new", Change(), _GRADER)
     assert _verdicts(again.run, "beam") == _verdicts(old, "beam")
 
 
 def test_runs_without_the_prms_flops_are_not_given_another_prm(tmp_path, run):
-    change = Change(prm=PrmSpec("bad"))
-    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
     rows = [
         dataclasses.replace(row, ledger=dataclasses.replace(row.ledger, prm_flops=0.0))
         for row in run.rows
     ]
     old = dataclasses.replace(run, rows=tuple(rows))
     with pytest.raises(BadInputError, match="of an earlier version"):
-        rescore(old, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
+        _with_another_prm(old, tmp_path / "new")
 
 
 def _without_seconds(ledger):
@@ -313,8 +312,9 @@ def test_another_grader(tmp_path, run):
     assert sum(row.correct for row in rescored.run.rows) > sum(row.correct for row in run.rows)
 
 
-def test_a_rescored_run_is_read_with_its_new_grader(tmp_path, run):
+def test_a_rescored_run_is_read_with_its_new_grader(tmp_path, run, monkeypatch):
     """Also by a second `rescore`; a grader of one's own has no name to be found by."""
+    monkeypatch.setattr(run_report, "write_overview", lambda run: [])  # figures take seconds
     assert recorded_grader(run.manifest["config"]) == "integer"
     folders = [str(run.folder), str(tmp_path / "new"), str(tmp_path / "newer")]
     assert cli.run(["rescore", folders[0], "--output", folders[1], "--grader", "math"]) == 0
@@ -327,21 +327,20 @@ def test_a_rescored_run_is_read_with_its_new_grader(tmp_path, run):
 
 
 def test_it_goes_on_where_it_stopped(tmp_path, run):
-    first = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
-    again = rescore(run, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+    first = rescore(run, tmp_path / "new", Change(vote="weighted"), _GRADER)
+    again = rescore(run, tmp_path / "new", Change(vote="weighted"), _GRADER)
     assert again.run.rows == first.run.rows
     with pytest.raises(BadInputError, match=r"config\.rescored\.vote"):
-        rescore(run, tmp_path / "new", Change(vote="majority"), BoxedIntegerGrader())
+        rescore(run, tmp_path / "new", Change(vote="majority"), _GRADER)
 
 
 def test_what_cannot_be_rescored(tmp_path, run):
     with pytest.raises(BadInputError, match="another folder"):
-        rescore(run, run.folder, Change("last"), BoxedIntegerGrader())
-    bare = dataclasses.replace(
-        run, rows=tuple(dataclasses.replace(row, tree=None) for row in run.rows)
-    )
+        rescore(run, run.folder, Change("last"), _GRADER)
+    rows = tuple(dataclasses.replace(row, tree=None) for row in run.rows)
+    bare = dataclasses.replace(run, rows=rows)
     with pytest.raises(BadInputError, match="rows without a tree"):
-        rescore(bare, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+        rescore(bare, tmp_path / "new", Change(vote="weighted"), _GRADER)
     assert not (tmp_path / "new").exists()
 
 
@@ -354,29 +353,28 @@ def test_a_run_of_several_prms_is_refused_with_the_way_out(tmp_path, run):
 
 
 def test_the_prm_is_loaded_after_all_checks(tmp_path, run):
-    change, grader = Change(prm=PrmSpec("bad")), BoxedIntegerGrader()
-    models = scripted.ScriptedModels()
+    change, models = Change(prm=PrmSpec("bad")), scripted.ScriptedModels()
     (tmp_path / "file").touch()
-    _run(tmp_path / "other", ["greedy"])
+    rescore(run, tmp_path / "other", Change(vote="weighted"), _GRADER)
     for folder, message in (
         (run.folder, "another folder"),
         (tmp_path / "file", "is a file"),
         (tmp_path / "other", "has results of other settings"),
     ):
         with pytest.raises(BadInputError, match=message):
-            rescore(run, folder, change, grader, models=models)
+            rescore(run, folder, change, _GRADER, models=models)
     assert not models.loaded
-    late = rescore(run, tmp_path / "late", change, grader, models=models)
-    early = rescore(run, tmp_path / "early", change, grader, models.prm(change.prm))
-    assert late.run.manifest["models"]["prm bad"] == models.fingerprint(change.prm)
-    assert _verdicts(late.run, "best_of_n") == _verdicts(early.run, "best_of_n")
+    late = rescore(run, tmp_path / "late", change, _GRADER, models=models).run
+    early = _with_another_prm(run, tmp_path / "early")
+    assert late.manifest["models"]["prm bad"] == models.fingerprint(change.prm)
+    assert _verdicts(late, "best_of_n") == _verdicts(early, "best_of_n")
 
 
 def test_a_row_keeps_the_reason_of_its_limit(tmp_path):
     old = _run(tmp_path / "old", [{"name": "beam", "beam_width": 2}], budget=20)
     reasons = {row.key: (row.status, row.reason) for row in old.rows}
     assert ("budget", "budget of 20 candidates spent") in reasons.values()
-    new = rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run
+    new = rescore(old, tmp_path / "new", Change(vote="weighted"), _GRADER).run
     assert {row.key: (row.status, row.reason) for row in new.rows} == reasons
     old = _run(tmp_path / "short", ["best_of_n"], budget=8)
     assert {row.reason for row in old.rows} == {"budget of 8 candidates spent"}
@@ -384,17 +382,12 @@ def test_a_row_keeps_the_reason_of_its_limit(tmp_path):
     assert {row.reason for row in new.rows} == {"budget of 8 candidates spent"}
 
 
-def _with_another_prm(old, folder):
-    scorer = scripted.ScriptedModels().prm(PrmSpec("bad"))
-    return rescore(old, folder, Change(prm=PrmSpec("bad")), BoxedIntegerGrader(), scorer).run
-
-
 def test_a_limit_that_includes_the_prms_part_ends_elsewhere_with_another_prm(tmp_path):
     old = _run(tmp_path / "old", ["best_of_n"], max_tokens=60)
     with pytest.raises(BadInputError, match="the run has max_tokens, which includes the PRM's"):
         _with_another_prm(old, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    assert rescore(old, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run.rows
+    assert rescore(old, tmp_path / "new", Change(vote="weighted"), _GRADER).run.rows
 
 
 def test_failed_rows_have_the_cost_of_the_new_prm(tmp_path, run):
@@ -403,13 +396,8 @@ def test_failed_rows_have_the_cost_of_the_new_prm(tmp_path, run):
     broken = dataclasses.replace(run, rows=(failed, *rows[1:]))
     first = _with_another_prm(broken, tmp_path / "new").rows
     (row,) = [row for row in first if row.status == "failed"]
-    (whole,) = [
-        row
-        for row in _with_another_prm(
-            dataclasses.replace(run, rows=tuple(rows)), tmp_path / "w"
-        ).rows
-        if row.question == failed.question
-    ]
+    others = _with_another_prm(run, tmp_path / "whole").rows
+    (whole,) = [other for other in others if other.question == failed.question]
     assert row.ledger == whole.ledger
     assert row.answer is None
 
@@ -426,21 +414,27 @@ def test_a_certified_strategy_abstains_as_in_its_run(tmp_path):
     old = _run(tmp_path / "old", [{"certified": str(file), "elsewhere": True}])
     abstained = [row.question for row in old.rows if row.reason.startswith("abstains")]
     assert 0 < len(abstained) < _QUESTIONS
-    for change, grader in ((Change(), _Parity()), (Change(vote="best"), BoxedIntegerGrader())):
+    for change, grader in ((Change(), _Parity()), (Change(vote="best"), _GRADER)):
         name = f"new-{change.vote}"
         new = rescore(old, tmp_path / name, change, grader).run
         assert [row.question for row in new.rows if row.answer is None] == abstained
         assert [row.reason for row in new.rows] == [row.reason for row in old.rows]
 
 
-def test_a_narrow_search_depends_on_its_scores(tmp_path):
+def test_a_narrow_search_depends_on_its_scores(tmp_path, run):
     """Best-of-N that keeps 2 of 8 first steps would keep others by another path score."""
-    old = _run(tmp_path / "old", [{"name": "best_of_n", "beam_width": 2}])
+    manifest = _prepared([{"name": "best_of_n", "beam_width": 2}]).manifest
+    old = dataclasses.replace(
+        run,
+        manifest=json.loads(json.dumps(manifest)),
+        rows=tuple(row for row in run.rows if row.strategy == "best_of_n"),
+    )
     with pytest.raises(BadInputError, match="its search depends on path scores"):
-        rescore(old, tmp_path / "new", Change("last"), BoxedIntegerGrader())
+        rescore(old, tmp_path / "new", Change("last"), _GRADER)
 
 
-def test_the_command(capsys, tmp_path, run):
+def test_the_command(capsys, tmp_path, run, monkeypatch):
+    monkeypatch.setattr(run_report, "write_overview", lambda run: [])
     new = tmp_path / "new"
     arguments = ["rescore", str(run.folder), "--output", str(new), "--vote", "weighted"]
     assert cli.run(arguments) == 0
@@ -458,7 +452,7 @@ def test_a_rescored_run_keeps_what_calibrations_saw_and_no_guarantee(tmp_path, r
     notes = ["majority: guarantee: accuracy above 0.5 (c.json)", "a plain note"]
     manifest = {**run.manifest, "fitted_on": 2, "notes": notes}
     changed = dataclasses.replace(run, manifest=manifest)
-    found = rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader()).run
+    found = rescore(changed, tmp_path / "new", Change(vote="weighted"), _GRADER).run
     assert found.manifest["fitted_on"] == 2
     assert list(found.notes) == ["a plain note"]
 
@@ -476,7 +470,7 @@ def test_a_damaged_manifest_is_named(tmp_path, run, where, entry, message):
     config[where] = [{**each, **entry} for each in config[where]]
     changed = dataclasses.replace(run, manifest={**run.manifest, "config": config})
     with pytest.raises(BadInputError, match=f"manifest.json.*{message}"):
-        rescore(changed, tmp_path / "new", Change(vote="weighted"), BoxedIntegerGrader())
+        rescore(changed, tmp_path / "new", Change(vote="weighted"), _GRADER)
 
 
 def test_the_best_of_all_paths_is_the_answer_of_the_run(run):
@@ -487,8 +481,7 @@ def test_the_best_of_all_paths_is_the_answer_of_the_run(run):
     assert 0 < correct.mean() < 1
 
 
-def test_the_paths_of_several_prms_are_not_pooled(tmp_path):
-    both = _run(tmp_path / "both", ["best_of_n"], prms=["good", "bad"])
+def test_the_paths_of_several_prms_are_not_pooled(both):
     with pytest.raises(BadInputError, match="needs rows of one PRM and one seed"):
         best_of_each_n.path_outcomes(both.folder)
     with pytest.raises(BadInputError, match="one PRM and one seed"):
@@ -516,21 +509,21 @@ class Counting(ScorerProxy):
 
 def test_rows_of_other_seeds_share_no_scores(tmp_path):
     """They have other paths, and a PRM that keeps the last row's is too cheap."""
-    run = _run(tmp_path / "old", ["best_of_n"], num_candidates=[2], seeds=[0, 1])
+    run = _run(tmp_path / "old", ["best_of_n"], seeds=[0, 1])
     change, scorer = Change(prm=PrmSpec("bad")), Counting("bad", "two critiques: no verdict")
     with pytest.warns(RunWarning, match="two critiques"):
-        rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
+        rescore(run, tmp_path / "new", change, _GRADER, scorer)
     nodes = sum(c.score is not None for row in run.rows for c in run.tree(row).candidates)
     assert (scorer.scored, scorer.forgotten) == (nodes, len(run.rows))
 
 
 def test_the_prm_scores_each_path_once(tmp_path):
     """Votes and smaller N read the scores of the largest N, at the cost of a run with the PRM."""
-    changes = {"strategies": ["best_of_n", "best_of_n_weighted"], "num_candidates": [2, 8]}
+    changes = {"strategies": ["best_of_n", "best_of_n_weighted"], "num_candidates": [5, 8]}
     run = _run(tmp_path / "old", **changes)
     direct = _run(tmp_path / "direct", prm="bad", **changes)
     change, scorer = Change(prm=PrmSpec("bad")), Counting("bad")
-    rescored = rescore(run, tmp_path / "new", change, BoxedIntegerGrader(), scorer)
+    rescored = rescore(run, tmp_path / "new", change, _GRADER, scorer)
     largest = [row for row in run.rows if (row.strategy, row.num_candidates) == ("best_of_n", 8)]
     nodes = sum(c.score is not None for row in largest for c in run.tree(row).candidates)
     assert scorer.scored == nodes

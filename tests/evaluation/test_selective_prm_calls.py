@@ -24,7 +24,7 @@ def rows(tmp_path_factory):
                 {**shipped, "label": "looking"},
                 {**shipped, "label": "asking", "prm_threshold": 0.95},
             ],
-            "num_candidates": [16],
+            "num_candidates": [4],
             "prms": ["exact", "labels-only"],
             "calibration": "weak-likelihood",
             "questions": {"world": "validation", "count": COUNT},

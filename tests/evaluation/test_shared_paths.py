@@ -21,13 +21,14 @@ from cats_jax.specs.recipe import parse_recipe
 from cats_jax.storage import durable
 
 _WHOLE = ["majority", "best_of_n", "best_of_n_weighted"]
+_TWO = _WHOLE[:2]
 
 
 def _recipe(**changes):
     content = {
         "name": "shared",
         "strategies": _WHOLE,
-        "num_candidates": [2, 7, 4],
+        "num_candidates": [2, 4],
         "prms": ["exact", "sparse"],
         "questions": {"world": "validation", "count": 3},
         "policy": {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64},
@@ -102,11 +103,11 @@ def _alone(folder, recipe, models, questions=None):
 @pytest.mark.slow
 def test_rows_equal_those_of_runs_of_their_own(tmp_path):
     """On the embedded world, whose samples often have the same history."""
-    models = _Counting(ModelFolders())
-    shared = contents(_run(tmp_path / "shared", _recipe(), models))
+    recipe, models = _recipe(num_candidates=[2, 7]), _Counting(ModelFolders())
+    shared = contents(_run(tmp_path / "shared", recipe, models))
     assert len(models.samples) == len(set(models.samples))
-    assert shared == _alone(tmp_path, _recipe(), ModelFolders())
-    assert len(shared) == 3 * (1 + 2 * 2) * 3
+    assert shared == _alone(tmp_path, recipe, ModelFolders())
+    assert len(shared) == 2 * (1 + 2 * 2) * 3
 
 
 @pytest.mark.slow
@@ -127,28 +128,32 @@ def test_rows_of_a_model_whose_samples_differ_at_once(tmp_path):
     assert shared == _alone(tmp_path, recipe, ModelFolders())
 
 
+def _of_the_largest(run):
+    """Number of samples in the pool: the candidates of the largest majority vote."""
+    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 4]
+    return sum(row.ledger.candidates for row in largest)
+
+
 def test_every_path_is_sampled_once_and_scored_once_by_each_prm(tmp_path):
     models = _Counting(scripted.ScriptedModels())
-    recipe = _recipe(num_candidates=[4, 16], prms=["good", "bad"], trees=True)
-    questions = scripted.question_set(6)
-    run = _run(tmp_path / "run", recipe, models, questions)
-    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
-    assert len(models.samples) == sum(row.ledger.candidates for row in largest)
+    recipe = _recipe(prms=["good", "bad"])
+    run = _run(tmp_path / "run", recipe, models, scripted.question_set(4))
+    assert len(models.samples) == _of_the_largest(run)
     calls = max(row.ledger.prm_calls for row in run.rows)
-    # At least one question a call, six questions, nothing after the first cell of a PRM.
-    assert models.scored.count("good") == models.scored.count("bad") <= 6 * calls
+    # At least one question a call, four questions, nothing after the first cell of a PRM.
+    assert models.scored.count("good") == models.scored.count("bad") <= 4 * calls
     assert all(row.ledger.prm_calls for row in run.rows if row.prm)
 
 
 def test_a_pool_that_was_cut_short_is_not_shared(tmp_path):
     """A row that hits its limit of tokens leaves the others to themselves."""
     questions = scripted.question_set(6)
-    recipe = _recipe(num_candidates=[4, 16], prms=["good"], max_tokens=150)
+    recipe = _recipe(prms=["good"], strategies=_TWO, max_tokens=30)
     models = scripted.ScriptedModels()
     shared = contents(_run(tmp_path / "shared", recipe, models, questions))
-    statuses = {(r["num_candidates"], r["status"]) for r, *_ in shared.values()}
-    assert (16, "max_tokens") in statuses
-    assert (4, "answered") in statuses
+    statuses = {(r["strategy"], r["num_candidates"], r["status"]) for r, *_ in shared.values()}
+    assert {(name, 4, "max_tokens") for name in _TWO} <= statuses
+    assert {(name, 2, "answered") for name in _TWO} <= statuses
     assert shared == _alone(tmp_path, recipe, models, questions)
 
 
@@ -156,7 +161,7 @@ def test_what_one_prm_cannot_read_is_read_by_the_others(tmp_path):
     """Paths that one PRM refused end early, and are sampled anew for the others."""
     questions = scripted.question_set(6)
     # Without a strategy that needs no PRM, which would sample all paths to their ends.
-    recipe = _recipe(num_candidates=[4, 16], prms=["short", "good"], strategies=["best_of_n"])
+    recipe = _recipe(prms=["short", "good"], strategies=["best_of_n"])
     models = _Counting(scripted.ScriptedModels())
     run = _run(tmp_path / "shared", recipe, models, questions)
     sampled, stored = 0, set()
@@ -165,7 +170,7 @@ def test_what_one_prm_cannot_read_is_read_by_the_others(tmp_path):
         sampled += row.ledger.candidates * (row.question not in stored)
         if row.prm == "good":
             assert not row.ledger.prm_refused
-        if not row.ledger.prm_refused and row.num_candidates == 16:
+        if not row.ledger.prm_refused and row.num_candidates == 4:
             stored.add(row.question)
     assert any(row.ledger.prm_refused for row in run.rows)
     assert len(models.samples) == sampled
@@ -174,8 +179,8 @@ def test_what_one_prm_cannot_read_is_read_by_the_others(tmp_path):
 
 @pytest.mark.parametrize("limit", [{"budget": 12}, {"max_seconds": 100.0}])
 def test_runs_with_a_budget_or_a_clock_share_nothing(tmp_path, limit):
-    questions = scripted.question_set(6)
-    recipe = _recipe(num_candidates=[4, 16], prms=["good"], **limit)
+    questions = scripted.question_set(4)
+    recipe = _recipe(prms=["good"], strategies=_TWO, **limit)
     models = _Counting(scripted.ScriptedModels())
     shared = contents(_run(tmp_path / "shared", recipe, models, questions))
     assert len(models.samples) == sum(r["ledger"]["candidates"] for r, *_ in shared.values())
@@ -195,22 +200,22 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
-_TWO_PRMS = _recipe(num_candidates=[4, 16], prms=["good", "bad"])
+_TWO_PRMS = _recipe(prms=["good", "bad"], strategies=_TWO)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The rows of six questions from runs of their own."""
+    """The rows of four questions from runs of their own."""
     folder = tmp_path_factory.mktemp("alone")
-    return _alone(folder, _TWO_PRMS, scripted.ScriptedModels(), scripted.question_set(6))
+    return _alone(folder, _TWO_PRMS, scripted.ScriptedModels(), scripted.question_set(4))
 
 
-def _interrupted(folder, after=18):
-    """A run of six questions, stopped after some rows.
+def _interrupted(folder, after=12):
+    """A run of four questions, stopped after some rows.
 
-    The first six are those of majority at N = 16, and the third six of best-of-N with one PRM.
+    The first four are those of majority at N = 4, and the third four of best-of-N with one PRM.
     """
-    questions, models = scripted.question_set(6), scripted.ScriptedModels(delay=0.01)
+    questions, models = scripted.question_set(4), scripted.ScriptedModels(delay=0.01)
     with pytest.raises(KeyboardInterrupt):
         _run(folder, _TWO_PRMS, models, questions, observers=[_Interrupt(after)])
     return questions
@@ -224,20 +229,20 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("after", [2, 6, 9, 18, 20])
+@pytest.mark.parametrize("after", [2, 4, 12, 14])
 def test_a_resumed_run_samples_and_scores_nothing_again(tmp_path, alone, after):
     """Its rows are the same, wherever it was interrupted."""
     folder = tmp_path / "run"
     questions = _interrupted(folder, after)
     models = _Counting(scripted.ScriptedModels(delay=0.01))
     run = _run(folder, _TWO_PRMS, models, questions)
-    assert bool(models.samples) == (after < 6)
-    assert ("good" in models.scored) == (after < 18)
+    assert bool(models.samples) == (after < 4)
+    assert ("good" in models.scored) == (after < 12)
     assert contents(run) == alone
     seconds = {row.key: row.ledger.policy_seconds for row in run.rows}
-    for i in range(6):
-        first = seconds[f"majority|16|-|0|q{i}"]
-        assert seconds[f"best_of_n|16|bad|0|q{i}"] == pytest.approx(first)
+    for i in range(4):
+        first = seconds[f"majority|4|-|0|q{i}"]
+        assert seconds[f"best_of_n|4|bad|0|q{i}"] == pytest.approx(first)
     assert not (folder / PATHS).exists()
 
 
@@ -264,7 +269,7 @@ def test_paths_are_on_the_disk_before_the_rows_that_share_them(tmp_path, monkeyp
     monkeypatch.setattr(os, "fsync", keep)
     monkeypatch.setattr(os, "write", check)
     _interrupted(folder)
-    assert len(checked) == 18
+    assert len(checked) == 12
     assert all(checked)
 
 
@@ -278,7 +283,7 @@ def test_paths_are_kept_until_the_last_row_is_on_the_disk(tmp_path, monkeypatch)
         append(descriptor, data)
 
     monkeypatch.setattr(durable, "append", slow)
-    recipe = _recipe(num_candidates=[4], prms=["good"])
+    recipe = _recipe(num_candidates=[4], prms=["good"], strategies=_TWO)
     _run(tmp_path / "run", recipe, scripted.ScriptedModels(), scripted.question_set(2))
     assert kept
     assert all(kept)
@@ -299,7 +304,7 @@ def test_a_damaged_store_is_sampled_again(tmp_path, stopped, alone, damage):
         foreign = b'{"kind": "candidate"}\n' * 9
         path.write_bytes({"torn": content[:middle], "zeros": zeros, "foreign": foreign}[damage])
     models = _Counting(scripted.ScriptedModels())
-    run = _run(folder, _TWO_PRMS, models, scripted.question_set(6))
+    run = _run(folder, _TWO_PRMS, models, scripted.question_set(4))
     assert models.samples or damage == "zeros"
     assert contents(run) == alone
     assert not path.is_file()
@@ -309,18 +314,17 @@ def test_a_folder_without_rows_has_no_paths_of_another_run(tmp_path, stopped):
     folder = shutil.copytree(stopped, tmp_path / "run")
     (folder / RESULTS).unlink()
     models = _Counting(scripted.ScriptedModels())
-    run = _run(folder, _TWO_PRMS, models, scripted.question_set(6))
-    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
-    assert len(models.samples) == sum(row.ledger.candidates for row in largest)
+    run = _run(folder, _TWO_PRMS, models, scripted.question_set(4))
+    assert len(models.samples) == _of_the_largest(run)
 
 
 def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):
-    questions = scripted.question_set(6)
-    recipe = _recipe(num_candidates=[4, 16], prms=["good"])
+    questions = scripted.question_set(4)
+    recipe = _recipe(prms=["good"], strategies=_TWO)
     models = scripted.ScriptedModels(breaks_on="q2")
     run = _run(tmp_path / "run", recipe, models, questions)
     failed = [row.key for row in run.rows if row.status == "failed"]
-    assert len(failed) == 4
+    assert len(failed) == 2
     assert {row.question for row in run.rows if row.status == "failed"} == {"q2"}
     whole = contents(_run(tmp_path / "whole", recipe, scripted.ScriptedModels(), questions))
     for key, (row, *_) in contents(run).items():
@@ -328,14 +332,14 @@ def test_a_broken_prm_fails_its_question_in_every_row(tmp_path):
 
 
 def test_seconds_are_those_of_the_sampling_that_is_shared(tmp_path):
-    questions = scripted.question_set(4)
     models = scripted.ScriptedModels(delay=0.02)
-    run = _run(tmp_path / "run", _recipe(num_candidates=[4, 16], prms=["good"]), models, questions)
+    recipe = _recipe(prms=["good"], strategies=_TWO)
+    run = _run(tmp_path / "run", recipe, models, scripted.question_set(4))
     by_key = {row.key: row.ledger.policy_seconds for row in run.rows}
     for i in range(4):
-        most = by_key[f"majority|16|-|0|q{i}"]
-        assert 0 < by_key[f"majority|4|-|0|q{i}"] < most
-        assert by_key[f"best_of_n|16|good|0|q{i}"] == pytest.approx(most)
+        most = by_key[f"majority|4|-|0|q{i}"]
+        assert 0 < by_key[f"majority|2|-|0|q{i}"] < most
+        assert by_key[f"best_of_n|4|good|0|q{i}"] == pytest.approx(most)
 
 
 def test_usage_by_sample_adds_up_and_a_prefix_costs_the_same(tmp_path):
@@ -391,16 +395,14 @@ class _Engines:
 
 def test_whole_answers_are_shared_and_read_once_by_each_prm(tmp_path):
     models = _Engines()
-    recipe = _recipe(num_candidates=[4, 16], trees=True)
-    run = _run(tmp_path / "run", recipe, models)
-    assert contents(run) == _alone(tmp_path, recipe, _Engines())
-    largest = [r for r in run.rows if r.strategy == "majority" and r.num_candidates == 16]
+    run = _run(tmp_path / "run", _recipe(), models)
+    assert contents(run) == _alone(tmp_path, _recipe(), _Engines())
     sampled = sum(len(request.seeds) for call in models.engine.calls for request in call)
-    assert sampled < sum(row.ledger.candidates for row in largest)  # whole answers
+    assert sampled < _of_the_largest(run)  # whole answers
     read = [
         [ids for prompts in engine.whole for ids in prompts] for engine in models.scoring.values()
     ]
     assert len(read) == 2
     for engine, prompts in zip(models.scoring.values(), read, strict=True):
         assert not engine.single
-        assert len(prompts) == len(set(prompts)) <= 16 * 3
+        assert len(prompts) == len(set(prompts)) <= 4 * 3

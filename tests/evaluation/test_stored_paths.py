@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cats_jax.errors import BadInputError
@@ -72,7 +72,6 @@ def _samples(draw):
     return known
 
 
-@settings(max_examples=50, deadline=None)
 @given(known=_samples(), paths=st.integers(1, 9))
 def test_samples_are_read_as_they_were_stored(known, paths):
     file = PathsFile(None)
@@ -83,7 +82,6 @@ def test_samples_are_read_as_they_were_stored(known, paths):
     file.close()
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     known=st.dictionaries(
         st.text(),

@@ -86,9 +86,14 @@ def mostly(number):
     return number % 10 != 0
 
 
-def test_it_stops_at_the_batch_that_settles_the_claim(tmp_path):
-    claim = AccuracyClaim(0.7)
-    found, runner = search_until(tmp_path, mostly, claim)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a run certifies that was not stopped, and its runner."""
+    return search_until(tmp_path_factory.mktemp("run") / "whole", mostly, AccuracyClaim(0.7))
+
+
+def test_it_stops_at_the_batch_that_settles_the_claim(whole):
+    found, runner = whole
     ordered = in_order(scripted.question_set(QUESTIONS).questions, 0)
     right = [mostly(int(item.id[1:])) for item in ordered]
     settled = theory.settle(right, target=0.7, delta=0.05)
@@ -121,17 +126,16 @@ def test_the_order_is_of_the_seed_and_the_ids():
 
 
 @pytest.mark.parametrize("stop_after", [1, FIRST_BATCH, FIRST_BATCH + 9])
-def test_a_killed_run_comes_to_the_same_decision_and_rows(tmp_path, stop_after):
-    claim = AccuracyClaim(0.7)
-    whole, runner = search_until(tmp_path / "whole", mostly, claim)
+def test_a_killed_run_comes_to_the_same_decision_and_rows(tmp_path, whole, stop_after):
+    claim, (found, runner) = AccuracyClaim(0.7), whole
     with pytest.raises(KeyboardInterrupt):
-        search_until(tmp_path / "killed", mostly, claim, stop_after)
-    again, rest = search_until(tmp_path / "killed", mostly, claim)
-    assert again.record() == whole.record()
+        search_until(tmp_path, mostly, claim, stop_after)
+    again, rest = search_until(tmp_path, mostly, claim)
+    assert again.record() == found.record()
     assert len(rest.searched) == len(runner.searched) - stop_after
-    assert {row.key for row in again.run.rows} == {row.key for row in whole.run.rows}
+    assert {row.key for row in again.run.rows} == {row.key for row in found.run.rows}
     # Once it is settled, nothing more is searched.
-    _, none = search_until(tmp_path / "killed", mostly, claim)
+    _, none = search_until(tmp_path, mostly, claim)
     assert none.searched == []
 
 
@@ -215,10 +219,17 @@ def test_a_claim_is_about_one_configuration_and_against_one():
 
     against = AccuracyClaim(0.1, against="majority")
     refused("--against 'majority': .*greedy", against)
-    refused("about one configuration, and the recipe has 0 beside --against", against,
-            strategies=["majority"])  # fmt: skip
-    refused("about one configuration, and the recipe has 2, such as majority N=8", against,
-            strategies=["majority"], num_candidates=[4, 8, 16])  # fmt: skip
+    refused(
+        "about one configuration, and the recipe has 0 beside --against",
+        against,
+        strategies=["majority"],
+    )
+    refused(
+        "about one configuration, and the recipe has 2, such as majority N=8",
+        against,
+        strategies=["majority"],
+        num_candidates=[4, 8, 16],
+    )
     refused("150 questions certify nothing", AccuracyClaim(0.999))
 
 
@@ -234,13 +245,13 @@ def test_batches_load_a_judge_at_an_endpoint_once():
     assert [path.rpartition(":")[2] for path in models.loaded] == ["weak", "chat_judge", "exact"]
 
 
-def test_another_claim_is_another_run(tmp_path):
-    search_until(tmp_path, mostly, AccuracyClaim(0.7), math.inf)
+def test_another_claim_is_another_run(whole):
+    folder = whole[0].run.folder
     with pytest.raises(BadInputError, match=r"until_certified.target: 0.7 -> 0.6"):
-        search_until(tmp_path, mostly, AccuracyClaim(0.6))
+        search_until(folder, mostly, AccuracyClaim(0.6))
     # A test of a fixed number of questions is not valid for it.
     with pytest.raises(BadInputError, match="until its own results settled a claim"):
-        certify_run(read_run(tmp_path), Claim(target=0.6), delta=0.05)
+        certify_run(read_run(folder), Claim(target=0.6), delta=0.05)
 
 
 def test_least_questions():

@@ -1,6 +1,7 @@
 """Several run folders in one table."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -16,14 +17,14 @@ from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.reporting import groups as grouping
 from cats_jax.runs import folder
-from cats_jax.runs.folder import RunFolder
+from cats_jax.runs.folder import RunFolder, RunWriter, read_run
 from cats_jax.runs.merge import check_labels, merge_runs
 from cats_jax.specs.recipe import parse_recipe
 
 
 @pytest.fixture
 def run(tmp_path):
-    def evaluated(name, count=4, **changes):
+    def evaluated(name, count=4, searched=True, **changes):
         content = {
             "name": name,
             "strategies": ["greedy"],
@@ -36,14 +37,18 @@ def run(tmp_path):
         recipe = parse_recipe({**content, **changes})
         models = scripted.ScriptedModels()
         evaluation = evaluate.prepare(recipe, models, scripted.question_set(count))
-        return evaluate.evaluate(evaluation, models, tmp_path / name)[0]
+        if searched:
+            return evaluate.evaluate(evaluation, models, tmp_path / name)[0]
+        with RunWriter(tmp_path / name, evaluation.manifest) as writer:
+            writer.add(made_runs.row("greedy", 1, None), None)
+        return read_run(tmp_path / name)
 
     return evaluated
 
 
 def test_runs_of_one_setting_are_one_table_with_pairs(run, capsys):
     one = run("one", strategies=["greedy", "best_of_n"])
-    two = run("two", strategies=["majority"], num_candidates=[4, 8], trees=True)
+    two = run("two", strategies=["majority"], num_candidates=[2, 4], trees=True)
     (merged,) = merge_runs([one, two])
     assert merged.rows == (*one.rows, *two.rows)
     assert one.manifest["config"]["name"] == "one"
@@ -64,7 +69,7 @@ def test_runs_of_one_setting_are_one_table_with_pairs(run, capsys):
     "change", [{"max_depth": 3}, {"count": 3}, {"policy": {"path": "strong"}}, {"budget": 9}]
 )
 def test_runs_of_another_setting_stay_apart(run, change):
-    one, two = run("one"), run("two", **change)
+    one, two = run("one", searched=False), run("two", searched=False, **change)
     assert merge_runs([one, two]) == [one, two]
 
 
@@ -103,10 +108,13 @@ def test_rows_that_contradict_one_another(tmp_path, capsys, change, message):
     assert error.count("\n") == 1
 
 
-@given(st.sets(st.integers(0, 19)), st.sets(st.integers(0, 19)))
+_ROWS = [made_runs.row(n=n, question=f"q{index}") for index in range(5) for n in (4, 8)]
+_NUMBERS = st.sets(st.integers(0, len(_ROWS) - 1))
+
+
+@given(_NUMBERS, _NUMBERS)
 def test_a_run_and_a_part_of_it_are_the_run(first, second):
-    rows = [made_runs.row(n=n, question=f"q{index}") for index in range(10) for n in (4, 8)]
-    whole = RunFolder(pathlib.Path("whole"), made_runs.manifest(), tuple(rows))
+    rows, whole = _ROWS, RunFolder(pathlib.Path("whole"), made_runs.manifest(), tuple(_ROWS))
     parts = [
         dataclasses.replace(
             whole, folder=pathlib.Path(name), rows=tuple(rows[i] for i in sorted(of))
@@ -122,8 +130,9 @@ def test_a_run_and_a_part_of_it_are_the_run(first, second):
 
 
 def test_a_label_for_two_things(run):
+    run = functools.partial(run, searched=False)
     one = run("one", strategies=[{"name": "beam", "label": "b"}])
-    two = run("two", strategies=[{"name": "best_of_n", "label": "b"}], num_candidates=[8])
+    two = run("two", strategies=[{"name": "best_of_n", "label": "b"}])
     with pytest.raises(BadInputError, match=r"strategy 'b' is one thing in .*one' and another in"):
         merge_runs([one, two])
     three = run("three", strategies=["best_of_n"], prms=[{"path": "bad", "label": "good"}])
@@ -217,6 +226,6 @@ def test_a_certificate_of_merged_runs(run, capsys):
     assert [each["strategy"] for each in certificate["configurations"]] == ["greedy", "majority"]
     assert certificate["asked"] == one.manifest["asked"] == two.manifest["asked"]
     assert certificate["spent"]["chosen_on"] == sorted(one.manifest["texts"])
-    three = run("three", max_depth=3)
+    three = run("three", searched=False, max_depth=3)
     assert cli.run(["certify", folders[0], str(three.folder), *options]) == 2
     assert "differ in policy, questions or limits" in capsys.readouterr().err

@@ -7,12 +7,13 @@ import pathlib
 import shutil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import row, write_run
 
 from cats_jax import cli, load_run
 from cats_jax.errors import BadInputError
+from cats_jax.reporting import figures, run_report
 from cats_jax.reporting.groups import groups
 from cats_jax.reporting.paper_cells import nothing_found
 from cats_jax.reporting.paper_tables import paper_sheets
@@ -51,8 +52,16 @@ BROKEN = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def no_overview(monkeypatch):
+    """No summaries and no figures of whole runs, which take a second."""
+    monkeypatch.setattr(run_report, "write_overview", lambda run: [])
+
+
 @pytest.mark.parametrize(("how", "said"), BROKEN, ids=[said[:24] for _, said in BROKEN])
-def test_a_broken_folder_is_refused_alone_and_skipped_among_others(tmp_path, capsys, how, said):
+def test_a_broken_folder_is_refused_alone_and_skipped_among_others(
+    tmp_path, capsys, no_overview, how, said
+):
     write_run(tmp_path / "whole", [row()])
     write_run(tmp_path / "broken", [row("beam", 8)])
     how(tmp_path / "broken")
@@ -108,7 +117,6 @@ def test_a_manifest_without_permission_is_not_called_damaged(tmp_path, monkeypat
         ("answer", ["1"]),
         ("num_candidates", 4.5),
         ("meta", None),
-        ("dataset", [1]),
         ("actions", [[1, 2, 3]]),
         ("actions", [[1, 1, float("nan"), 1, 0, 1]]),
         ("tree", ["0", 1]),
@@ -168,8 +176,10 @@ def test_a_name_that_no_run_has_is_refused_with_those_it_has(tmp_path, choice, m
         select_runs([_grid(tmp_path)], Selection(**choice))
 
 
-def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys):
+def test_a_report_of_a_part_writes_no_summary_of_the_whole(tmp_path, capsys, monkeypatch):
     folder = _grid(tmp_path / "run").folder
+    # Of the part only: those of the whole are drawn.
+    monkeypatch.setattr(figures, "write_figures", lambda *_, **options: [])
     options = ["--strategies", "beam", "--output", str(tmp_path / "tables")]
     assert cli.run(["report", str(folder), *options]) == 0
     assert "greedy" not in capsys.readouterr().out
@@ -197,13 +207,13 @@ def test_a_folder_that_may_only_be_read_is_reported(tmp_path, capsys, monkeypatc
     assert f"no figures there: {str(folder)!r} can't be written (Read-only file system)" in out
 
 
-def test_runs_of_one_name_have_a_folder_of_figures_each(tmp_path, monkeypatch):
+def test_runs_of_one_name_have_a_folder_of_figures_each(tmp_path, monkeypatch, no_overview):
     runs = [write_run(tmp_path / policy, [row()], policy=policy) for policy in ("weak", "strong")]
     strange = write_run(tmp_path / "dots", [row()], policy="dots", name="..")
     places = []
-    monkeypatch.setattr("cats_jax.reporting.run_report.write_overview", lambda run: [])
     monkeypatch.setattr(
-        "cats_jax.reporting.figures.write_figures",
+        figures,
+        "write_figures",
         lambda found, place, *others, **options: places.append(place) or [],
     )
     folders = [str(run.folder) for run in (*runs, strange)]
@@ -220,7 +230,6 @@ def test_runs_of_one_name_have_a_folder_of_figures_each(tmp_path, monkeypatch):
 JUNK = (None, True, -1.5, float("nan"), "x\x1b[31m", "", [], {}, [1], {"a": 1})
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_change_of_one_value_gives_tables_or_a_sentence(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("run")

@@ -377,8 +377,6 @@ def test_another_schema_is_refused(tmp_path):
 
 
 def test_no_run_folder(tmp_path):
-    with pytest.raises(BadInputError, match=r"no run folder: it has no manifest\.json"):
-        read_run(tmp_path)
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(BadInputError, match=r"holds 'thesis\.txt'"):
         _write(tmp_path, [])
