@@ -13,9 +13,11 @@ import sys
 import time
 import types
 
+import jax
 import numpy
 import pytest
 import scripted
+from jax.experimental.compilation_cache import compilation_cache
 from unfitted_recipes import load_before_fitting
 from untrained import untrained
 
@@ -23,7 +25,7 @@ import cats_jax
 import learners
 from cats_jax import cli, world
 from cats_jax.commands import interruption
-from cats_jax.compiled_programs import cache_environment
+from cats_jax.compiled_programs import cache_environment, keep_compiled_programs
 from cats_jax.controllers import checkpoint
 from cats_jax.errors import RunWarning
 from cats_jax.evaluation import cluster
@@ -102,14 +104,12 @@ def _refused(capsys, *arguments):
 # Help, weight
 
 
-@pytest.mark.parametrize(
-    "command", [(), ("demo",), ("solve",), ("evaluate",), ("train",), ("report",)]
-)
-def test_help(capsys, command):
-    with pytest.raises(SystemExit) as exit_:
-        cli.run([*command, "--help"])
-    assert exit_.value.code == 0
-    assert "usage: cats-jax" in capsys.readouterr().out
+def test_help(capsys):
+    for command in ((), ("demo",), ("solve",), ("evaluate",), ("train",), ("report",)):
+        with pytest.raises(SystemExit) as exit_:
+            cli.run([*command, "--help"])
+        assert exit_.value.code == 0
+        assert f"usage: {' '.join(['cats-jax', *command])}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("category", [FormerNameWarning, RunWarning])
@@ -173,26 +173,34 @@ def test_a_closed_output_is_no_error():
     assert subprocess.run(closed, shell=True, check=False).returncode == 0
 
 
-def test_the_command_line_is_light():
-    code = (
-        "import cats_jax.cli, sys;"
-        "print({'torch', 'transformers', 'jax', 'scipy', 'matplotlib'} & set(sys.modules))"
-    )
-    assert _python(code) == "set()"
+_MAIN = """
+import os, sys, cats_jax.cli as c
+print({'torch', 'transformers', 'jax', 'scipy', 'matplotlib'} & set(sys.modules))
+def run(arguments):
+    print(os.environ['JAX_PLATFORMS'], os.environ['OMP_NUM_THREADS'])
+    print('\u2713 gr\u00f6\u00dfe')
+c.run = run
+c.main([])
+"""
 
 
-def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise():
-    code = (
-        "import os, sys, cats_jax.cli as c; c.run = lambda a: print(os.environ['JAX_PLATFORMS'],"
-        "os.environ['OMP_NUM_THREADS']); c.main([])"
-    )
-    assert _python(code) == "cpu 1"
-    assert _python(code, JAX_PLATFORMS="cuda") == "cuda 1"
+@pytest.fixture(scope="module")
+def told():
+    """What `main` is told by the user's environment: three lines without and with variables."""
+    variables = {"JAX_PLATFORMS": "cuda", "PYTHONIOENCODING": "ascii"}
+    return [_python(_MAIN, **each).splitlines() for each in ({}, variables)]
 
 
-def test_a_terminal_that_is_not_of_utf8_shows_question_marks():
-    code = "import cats_jax.cli as c; c.run = lambda a: print('\u2713 gr\u00f6\u00dfe'); c.main([])"
-    assert _python(code, PYTHONIOENCODING="ascii") == "? gr??e"
+def test_the_command_line_is_light(told):
+    assert told[0][0] == "set()"
+
+
+def test_jax_is_told_to_stay_on_the_cpu_unless_the_user_says_otherwise(told):
+    assert [lines[1] for lines in told] == ["cpu 1", "cuda 1"]
+
+
+def test_a_terminal_that_is_not_of_utf8_shows_question_marks(told):
+    assert told[1][2] == "? gr??e"
 
 
 @pytest.mark.parametrize(
@@ -231,9 +239,8 @@ def test_compiled_programs_are_kept_in_the_users_own_folder(monkeypatch):
 
 
 _KEEPS = """
-import os, jax, jax.numpy as jnp
+import jax
 from cats_jax.compiled_programs import keep_compiled_programs
-{before}
 jax.jit(lambda x: x + 1)(1)  # the process has compiled before its first search
 keep_compiled_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -241,21 +248,29 @@ jax.jit(lambda x: x * 2)(1)
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "variables", "kept"),
-    [
-        ("", {}, True),
-        ("", {"JAX_COMPILATION_CACHE_DIR": ""}, False),
-        ("jax.config.update('jax_enable_compilation_cache', False)", {}, False),
-        ("jax.config.update('jax_compilation_cache_dir', os.environ['OWN'])", {}, False),
-    ],
-)
-def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(
-    before, variables, kept, tmp_path
-):
-    folders = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OWN": str(tmp_path / "own")}
-    _python(_KEEPS.format(before=before), JAX_PLATFORMS="cpu", **folders, **variables)
-    assert any((tmp_path / "cache").rglob("*-cache")) is kept
+def test_python_callers_keep_programs_there(tmp_path):
+    _python(_KEEPS, JAX_PLATFORMS="cpu", XDG_CACHE_HOME=str(tmp_path))
+    assert any((tmp_path / "cats-jax" / "xla").glob("*-cache"))
+
+
+def test_python_callers_keep_programs_there_unless_jax_is_told_otherwise(monkeypatch):
+    monkeypatch.setattr(compilation_cache, "reset_cache", lambda: None)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+
+    def kept(**told):
+        values = {"jax_compilation_cache_dir": None, "jax_enable_compilation_cache": True, **told}
+        config = types.SimpleNamespace(values=values, update=values.__setitem__)
+        with monkeypatch.context() as patch:
+            patch.setattr(jax, "config", config)
+            keep_compiled_programs()
+        return values["jax_compilation_cache_dir"] == "/caches/cats-jax/xla"
+
+    assert kept()
+    assert not kept(jax_enable_compilation_cache=False)
+    assert not kept(jax_compilation_cache_dir="/own")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    assert not kept()
 
 
 # Bad input
@@ -727,14 +742,13 @@ def test_recipes_can_be_run(path):
     assert prepare(load_recipe(path), scripted.ScriptedModels()).cells
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "studies/world/recipes").glob("*.yaml")), ids=lambda p: p.name
-)
-def test_recipes_of_the_study_can_be_read(path):
+def test_recipes_of_the_study_can_be_read():
     """Some name controllers that are trained first, and calibrations that are fitted first."""
-    recipe = load_before_fitting(path)
-    assert recipe.name == f"study-{path.stem}"
-    assert f"studies/world/recipes/{path.name}" in path.read_text()
+    paths = sorted((ROOT / "studies/world/recipes").glob("*.yaml"))
+    assert paths
+    for path in paths:
+        assert load_before_fitting(path).name == f"study-{path.stem}"
+        assert f"studies/world/recipes/{path.name}" in path.read_text()
 
 
 @pytest.mark.usefixtures("no_models")

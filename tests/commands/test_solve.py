@@ -36,6 +36,26 @@ def checked(monkeypatch):
     return specs
 
 
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    path = tmp_path_factory.mktemp("certified") / "c.json"
+    made_certificates.write_certificate(path, scripted.ScriptedModels())
+    return path.read_text()
+
+
+@pytest.fixture
+def certificate(tmp_path, certified):
+    """A certificate that a test may change."""
+    path = tmp_path / "c.json"
+    path.write_text(certified)
+    return path
+
+
+@pytest.fixture
+def scripted_models(monkeypatch):
+    monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
+
+
 def write(path, **changes):
     """A recipe of the embedded world's models with settings that are no defaults."""
     content = {
@@ -215,10 +235,9 @@ def test_settings_are_checked_before_a_model_is_loaded(capsys, checked, options,
     assert not checked
 
 
-def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, monkeypatch):
-    monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
-    file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
-    command = ["--certified", file]
+@pytest.mark.usefixtures("scripted_models")
+def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, certificate):
+    command = ["--certified", str(certificate)]
     assert refused(capsys, *command).endswith("enough")
     assert [spec.path for spec in checked] == ["weak", "exact"]
     assert checked[0].max_step_tokens == 32
@@ -237,30 +256,24 @@ def test_a_certificate_names_models_strategy_and_n(tmp_path, capsys, checked, mo
     assert "give it with --certified" in refused(capsys, "--elsewhere")
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("backend", "http://127.0.0.1:9"),
-        ("api_key_env", "NO_SUCH"),
-        ("engine_args", {"worker_cls": "a.B"}),
-    ],
-)
-def test_a_certificate_does_not_say_where_questions_go(
-    tmp_path, capsys, checked, monkeypatch, key, value
-):
-    monkeypatch.setattr("cats_jax.models.source.ModelFolders", scripted.ScriptedModels)
-    file = made_certificates.write_certificate(tmp_path / "c.json", scripted.ScriptedModels())
-    content = json.loads((tmp_path / "c.json").read_text())
+@pytest.mark.usefixtures("scripted_models")
+def test_a_certificate_does_not_say_where_questions_go(tmp_path, capsys, checked, certificate):
+    content = json.loads(certificate.read_text())
     policy = content["config"]["policy"]
 
     def used():
-        (tmp_path / "c.json").write_text(json.dumps(content))
-        return refused(capsys, "--certified", file)
+        certificate.write_text(json.dumps(content))
+        return refused(capsys, "--certified", str(certificate))
 
-    policy[key] = value
-    assert f"its policy has {key}, and a file may not say" in used()
-    assert not checked
-    del policy[key]
+    for key, value in (
+        ("backend", "http://127.0.0.1:9"),
+        ("api_key_env", "NO_SUCH"),
+        ("engine_args", {"worker_cls": "a.B"}),
+    ):
+        usual, policy[key] = policy.get(key), value
+        assert f"its policy has {key}, and a file may not say" in used()
+        assert not checked
+        policy[key] = usual
     policy |= {"replies": str(tmp_path / "written"), "max_cost": 9.0}
     policy |= {"price": {"input": 0.0, "output": 0.0}}
     used()
@@ -276,15 +289,13 @@ def test_a_recipes_answers_are_graded_as_by_its_server(tmp_path):
     assert isinstance(solve._grader(recipe, is_given=False), MathGrader)
 
 
-def test_a_certified_strategy_has_the_prm_of_its_certificate(tmp_path):
-    file = tmp_path / "c.json"
-    made_certificates.write_certificate(file, scripted.ScriptedModels())
-    content = json.loads(file.read_text())
+def test_a_certified_strategy_has_the_prm_of_its_certificate(tmp_path, certificate):
+    content = json.loads(certificate.read_text())
     prm = content["configurations"][content["chosen"]]["prm"]
     recipe = write(
         tmp_path / "recipe.json",
         prms=[{"path": "sparse", "label": "other"}, prm],
-        strategies=[{"certified": str(file)}],
+        strategies=[{"certified": str(certificate)}],
     )
     (spec,) = one_cell({}, SolveOptions(), recipe).prms
     assert spec.label == prm

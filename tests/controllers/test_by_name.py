@@ -98,7 +98,6 @@ def test_a_calibration_that_is_given_is_taken(cats, given, expected):
         ({"calibration": "no-such.json"}, "calibration 'no-such.json': no such file"),
         ({"calibration": "weak", "prm": "mine"}, "PRM 'mine' has no calibration"),
         ({"calibration": (1.0, float("nan"))}, "give at most 6 finite numbers"),
-        ({"calibration": 3}, "calibration=3: give at most 6"),
         ({"params": (1,)}, "a search method has its own"),
     ],
 )

@@ -129,7 +129,6 @@ _REPOSITORIES = {
 def _publish(folder, name):
     """The rows as a repository on the hub holds them; each file has rows of its own."""
     card = {"license": "mit", "configs": []}
-    count = 0
     for config, files in _REPOSITORIES[name].items():
         parts = []
         for split, file in files.items():
@@ -143,7 +142,6 @@ def _publish(folder, name):
             else:
                 pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
             parts.append({"split": split, "path": file.replace("00000-of-00001", "*")})
-            count += 1
         card["configs"].append({"config_name": config or "default", "data_files": parts})
     if name == "math500":
         del card["configs"]
@@ -158,8 +156,11 @@ def test_published_repositories_through_the_library(tmp_path, monkeypatch, name)
     monkeypatch.chdir(tmp_path / "hub")
     monkeypatch.setattr(hub_config, "HF_DATASETS_CACHE", tmp_path / "cache")
     published = PUBLISHED[name]
-    for split in published.splits:
-        questions = load_questions([QuestionSpec(dataset=name, split=split)])
+    loaded = {
+        split: load_questions([QuestionSpec(dataset=name, split=split)])
+        for split in published.splits
+    }
+    for split, questions in loaded.items():
         ends = [f"{config}, {split}" for config in published.configs]
         assert len(questions.questions) == len(ends)
         for question, end in zip(questions.questions, ends, strict=True):
@@ -170,8 +171,7 @@ def test_published_repositories_through_the_library(tmp_path, monkeypatch, name)
             assert list(questions.answers) == [f"math/{i}" for i in range(7)]
     # The first split is the default, and the name on the hub is another name of the set.
     by_path = load_questions([QuestionSpec(dataset=published.path)])
-    default = load_questions([QuestionSpec(dataset=name, split=next(iter(published.splits)))])
-    assert by_path.questions == default.questions
+    assert by_path.questions == loaded[next(iter(published.splits))].questions
     (tmp_path / "hub" / published.path).rename(tmp_path / "elsewhere")
     monkeypatch.setattr(hub_config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub_config, "HF_DATASETS_CACHE", tmp_path / "empty")
@@ -196,7 +196,6 @@ def test_a_hub_that_does_not_answer(monkeypatch):
         ({"dataset": "gsm8"}, r"unknown data set 'gsm8': did you mean 'gsm8k'"),
         ({"dataset": "imagenet"}, r"unknown data set 'imagenet': known are math500"),
         ({"dataset": "gsm8k", "split": "dev"}, r"no split 'dev': choose test or train"),
-        ({"file": "no.jsonl"}, r"'no\.jsonl' does not exist"),
         ({"file": __file__}, r"must end in \.jsonl"),
     ],
 )
@@ -221,6 +220,7 @@ def test_unknown_sets(spec, message):
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": "inf"}, r"at least 0"),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": -1}, r"at least 0"),
         ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": True}, r"at least 0"),
+        ("olympiadbench", {"question": "x", "final_answer": ["1"], "error": 10**400}, r"at least"),
         ("gsm8k", {"question": "\ud83d x", "answer": "#### 5"}, r"'question' holds half of a char"),
         ("olympiadbench", {"id": "\udc01", "question": "x", "final_answer": ["1"]}, r"'id' holds"),
         ("olympiadbench", {"id": 1.5, "question": "x", "final_answer": ["1"]}, r"whole .* 1\.5"),
@@ -246,8 +246,7 @@ _LINE = '{"question": "Où est x?", "answer": "½"}\n'
         (b"[{}]\n", r":1: the line is a list: .*jq -c"),
         (_LINE.encode() + b'{"question": ', r":2: not a JSON object \(Expecting value at column"),
         (b'{"answer": ' + b"1" * 5000 + b"}", r":1: not a JSON object .*4300"),
-        (b"", r"q\.jsonl has no rows: write a question a line, such as \{"),
-        (b" \n\n", r"q\.jsonl has no rows"),
+        (b" \n\n", r"q\.jsonl has no rows: write a question a line, such as \{"),
     ],
 )
 def test_bad_files_are_named_with_the_way_out(tmp_path, content, message):
@@ -346,15 +345,9 @@ def test_digests_do_not_see_white_space():
 
 
 def test_a_users_file(tmp_path):
+    row = {"id": "a", "question": "1+1", "answer": 2}
     rows = [
-        {
-            "id": "a",
-            "question": "1+1",
-            "answer": 2,
-            "level": 3,
-            "solution": "x" * 1000,
-            "p": math.nan,
-        },
+        {**row, "level": 3, "solution": "x" * 1000, "p": math.nan},
         {"id": 7, "question": "2+2", "answer": "4"},
     ]
     path = tmp_path / "q.jsonl"
@@ -381,17 +374,15 @@ def test_gold_answers_keep_their_commas_and_prices(tmp_path, layout, row, answer
     assert list(questions.answers.values()) == [answer]
 
 
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        ("2*540=<<2*540=1080>>1080\n#### 1,080", "1,080"),
-        (r"It is $\boxed{\frac12}$, or half.", r"\frac12"),
-        ("Half of it", "Half of it"),
-    ],
-)
-def test_the_answers_of_a_users_file_may_be_solutions(tmp_path, solution, answer):
-    path = _jsonl(tmp_path / "q.jsonl", [{"question": "How much?", "answer": solution}])
-    assert read_questions(path).answers == {"0": answer}
+def test_the_answers_of_a_users_file_may_be_solutions(tmp_path):
+    answers = {
+        "2*540=<<2*540=1080>>1080\n#### 1,080": "1,080",
+        r"It is $\boxed{\frac12}$, or half.": r"\frac12",
+        "Half of it": "Half of it",
+    }
+    rows = [{"question": "How much?", "answer": solution} for solution in answers]
+    found = read_questions(_jsonl(tmp_path / "q.jsonl", rows)).answers
+    assert list(found.values()) == list(answers.values())
 
 
 def test_a_users_columns(tmp_path):
@@ -498,12 +489,6 @@ def test_fingerprints_tell_tolerances_apart(tmp_path):
     ]
     assert prints[0]["sha256"] == prints[1]["sha256"]
     assert prints[0]["answers_sha256"] != prints[1]["answers_sha256"]
-
-
-def test_a_tolerance_that_no_float_can_hold_is_refused_by_line(tmp_path):
-    rows = [{**_ROWS["olympiadbench"][0], "error": 10**400}]
-    with pytest.raises(BadInputError, match=r"o.jsonl:1: 'error' must be a number"):
-        read_questions(_jsonl(tmp_path / "o.jsonl", rows), layout="olympiadbench")
 
 
 # Real copies

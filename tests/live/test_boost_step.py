@@ -259,6 +259,13 @@ def test_what_is_wrong_with_examples(tmp_path):
 # Recipes
 
 
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "examples.jsonl"
+    path.write_text(json.dumps(PROBLEMS[0]))
+    return path
+
+
 def worder(spec):
     return Worder()
 
@@ -285,8 +292,7 @@ def _policy(examples):
     return parse_recipe(_recipe(examples)).policy
 
 
-def test_a_recipe_wraps_its_policy(tmp_path):
-    file = tmp_path / "examples.jsonl"
+def test_a_recipe_wraps_its_policy(tmp_path, file):
     file.write_text("\n".join(map(json.dumps, PROBLEMS)))
     spec = _policy({"file": str(file), "threshold": 0.6})
     assert _policy(str(file)) == _policy({"file": str(file), "threshold": 0.7})
@@ -331,9 +337,7 @@ def prm(spec):
     return HashScorer()
 
 
-def test_a_bank_has_one_file_of_examples(tmp_path):
-    file = tmp_path / "examples.jsonl"
-    file.write_text(json.dumps(PROBLEMS[0]))
+def test_a_bank_has_one_file_of_examples(tmp_path, file):
     recipe = _bank(tmp_path, file)
     collect_bank(recipe, ModelFolders(), tmp_path / "bank")
     file.write_text(json.dumps(PROBLEMS[1]))
@@ -353,23 +357,19 @@ def test_a_bank_has_one_file_of_examples(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_dry_run_names_a_missing_file_of_examples(tmp_path, capsys):
+def test_a_dry_run_names_a_missing_file_of_examples(tmp_path, file, capsys):
     missing = tmp_path / "none.jsonl"
     show_bounds(make_console(), parse_recipe(_recipe(str(missing))), ModelFolders())
     show_bank(make_console(), _bank(tmp_path, missing), ModelFolders())
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("not there yet: example file") == 2
-    file = tmp_path / "examples.jsonl"
-    file.write_text(json.dumps(PROBLEMS[0]))
     plain = PolicySpec("m", backend="vllm")
     with_examples = PolicySpec("m", backend="vllm", examples=_policy(str(file)).examples)
     less, more = (_as_resolved(spec, Work()).max_model_len or 0 for spec in (plain, with_examples))
     assert more > less + len(ExampleSteps.load(file).text(0)) > 0
 
 
-def test_a_run_says_that_examples_had_no_room(tmp_path):
-    file = tmp_path / "examples.jsonl"
-    file.write_text(json.dumps(PROBLEMS[0]))
+def test_a_run_says_that_examples_had_no_room(tmp_path, file):
     recipe = _recipe(
         {"file": str(file), "threshold": 0}, f"{__name__}:with_little_context", num_candidates=4
     )
@@ -391,9 +391,7 @@ def test_examples_need_single_steps(tmp_path, monkeypatch):
     )
 
 
-def test_a_certificate_holds_for_its_examples_only(tmp_path):
-    file = tmp_path / "examples.jsonl"
-    file.write_text(json.dumps(PROBLEMS[0]))
+def test_a_certificate_holds_for_its_examples_only(file):
     config = {
         "policy": {"format": "auto"},
         "strategies": [{"name": "greedy", "label": "greedy"}],
@@ -412,9 +410,7 @@ def test_a_certificate_holds_for_its_examples_only(tmp_path):
     assert clause.endswith("has other examples")
 
 
-def test_what_is_wrong_with_a_recipe_of_examples(tmp_path):
-    file = tmp_path / "examples.jsonl"
-    file.write_text(json.dumps(PROBLEMS[0]))
+def test_what_is_wrong_with_a_recipe_of_examples(tmp_path, file):
     for examples, message in (
         (
             {"file": str(file), "threshold": 2},

@@ -134,16 +134,20 @@ def test_the_first_round_has_the_most_matches(num):
 # Searches
 
 
+@pytest.fixture(scope="module")
+def voted():
+    return _run(search.majority(), LetterPolicy(5))
+
+
 @pytest.mark.parametrize(
     "strategy", [GEN_SELECT, PAIRS, USC, BORDA], ids=["gen_select", "pairs", "usc", "borda"]
 )
-def test_the_judge_chooses(strategy):
+def test_the_judge_chooses(strategy, voted):
     """The answer is the judge's, the rest of the search is that of `majority`."""
     policy = Comparer(first_by_text, 5)
     results = _run(strategy, policy)
-    usual = _run(search.majority(), LetterPolicy(5))
     assert any(result.ledger.comparisons for result in results)
-    for result, other in zip(results, usual, strict=True):
+    for result, other in zip(results, voted, strict=True):
         assert result.paths == other.paths
         answers = {path.answer for path in result.paths} - {None}
         ledger, made = result.ledger, result.ledger.comparisons
@@ -198,7 +202,7 @@ def test_results_depend_on_no_neighbour_and_no_thread():
         concurrent = True
 
     usual = [signature(each) for each in _run(PAIRS, Comparer(first_by_text, 5))]
-    for policy, in_flight in ((Comparer, 1), (Comparer, 2), (Concurrent, 2), (Concurrent, 8)):
+    for policy, in_flight in ((Comparer, 1), (Comparer, 3), (Concurrent, 3), (Concurrent, 8)):
         found = _run(PAIRS, policy(first_by_text, 5), in_flight=in_flight)
         assert [signature(each) for each in found] == usual
     turned = _run(PAIRS, Comparer(first_by_text, 5), questions=QUESTIONS[3::-1])[::-1]
@@ -232,16 +236,7 @@ def test_thoughts_are_not_shown_and_not_read():
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        nonsense,
-        lambda answers: "",
-        lambda answers: "Judgment: N",
-        lambda answers: "Judgment: 0",
-        lambda answers: "Judgment: 1 or 2",
-        lambda answers: ("Judgment: 1", "length"),
-        lambda answers: "Judgment: 1" + " and so on" * 20,
-    ],
+    "reply", [nonsense, lambda answers: "", lambda answers: ("Judgment: 1", "length")]
 )
 def test_an_unread_comparison_goes_to_the_most_frequent_answer(reply):
     message = r"'gen_select', N=8: (\d+) of \1 comparisons by judge 'letters' had no choice"
@@ -280,14 +275,13 @@ def test_a_prompt_that_does_not_fit_is_not_sent():
         _run(GEN_SELECT, Comparer(first_by_text, context=50))
 
 
-def test_a_limit_ends_the_comparisons():
+def test_a_limit_ends_the_comparisons(voted):
     """Before the first round nothing is asked; between two rounds the search ends."""
-    usual = _run(search.majority(), LetterPolicy(5))
-    limit = max(result.ledger.tokens for result in usual) + 1
+    limit = max(result.ledger.tokens for result in voted) + 1
     found = _run(PAIRS, Comparer(first_by_text, 5), max_tokens=limit)
     cut = [
         (result, other)
-        for result, other in zip(found, usual, strict=True)
+        for result, other in zip(found, voted, strict=True)
         if result.status == "max_tokens"
     ]
     assert cut
@@ -331,15 +325,14 @@ def test_another_model_can_compare():
         _run(GEN_SELECT, policy, comparer=3)
 
 
-def test_the_language_model_of_a_prm_can_compare():
+def test_the_language_model_of_a_prm_can_compare(voted):
     """It scores nothing, and its tokens are those of the PRM."""
 
     class WritingScorer(HashScorer):
         writer = Comparer(first_by_text)
 
     strategy, scorer = search.methods.gen_select(judge="prm"), WritingScorer()
-    usual = _run(search.majority(), LetterPolicy(5))
-    for result, other in zip(_run(strategy, LetterPolicy(5), scorer=scorer), usual, strict=True):
+    for result, other in zip(_run(strategy, LetterPolicy(5), scorer=scorer), voted, strict=True):
         ledger = result.ledger
         assert result.paths == other.paths
         assert ledger.generated == other.ledger.generated
@@ -380,15 +373,15 @@ def test_searches_that_are_compared_take_places_and_can_be_dropped():
 
     policy, found = Slow(first_by_text), []
     made = Searcher(policy=policy, strategy=GEN_SELECT, num_candidates=6, max_depth=6)
-    cohort = made.cohort(deque(map(made.job, QUESTIONS)), found.append, slots=2)
+    cohort = made.cohort(deque(map(made.job, QUESTIONS)), found.append, slots=3)
     while not begun.is_set():
         assert cohort.advance()
-        assert len(list(cohort.progress())) <= 2
+        assert len(list(cohort.progress())) <= 3
     assert cohort.drop({"q0"}) == []  # its call is in progress
     assert "q0" in [name for name, _, _ in cohort.progress()]
     go.set()
     while cohort.advance():
-        assert len(list(cohort.progress())) <= 2
+        assert len(list(cohort.progress())) <= 3
     cohort.close()
     assert {each.question.id for each in found} == {each.id for each in QUESTIONS}
     waiting = Comparer(first_by_text)
@@ -414,7 +407,11 @@ def test_a_choice_is_the_last_line_that_states_one():
         ("Judgment: 4", None),
         ("Judgment: 1\nJudgment: 9", None),
         ("Judgment: -1", 0),
+        ("Judgment: 0", None),
+        ("Judgment: N", None),
         ("Judgment: 1.5", None),
+        ("Judgment: 1 or 2", None),
+        ("Judgment: 1" + " and so on" * 20, None),
         ("Judgment: ٣", None),
         ("", None),
     ):

@@ -8,7 +8,6 @@ from letters import QUESTIONS, HashScorer, LetterPolicy, run, signature
 
 import search
 from cats_jax import datasets
-from cats_jax.live.searcher import Searcher
 from cats_jax.protocols import Question
 
 SECONDS = 60.0  # much longer than a test takes
@@ -22,9 +21,8 @@ class ConcurrentScorer(HashScorer):
     concurrent = True
 
 
-@pytest.mark.parametrize("scorer", [HashScorer, ConcurrentScorer])
 @pytest.mark.parametrize("name", ["best_of_n", "beam", "mcts", "cats_random"])
-def test_results_do_not_depend_on_the_order_in_which_calls_end(name, scorer):
+def test_results_do_not_depend_on_the_order_in_which_calls_end(name):
     """Every call waits for two later ones, if they come."""
 
     class Policy(ConcurrentPolicy):
@@ -39,11 +37,15 @@ def test_results_do_not_depend_on_the_order_in_which_calls_end(name, scorer):
                 self.lock.wait_for(lambda: self.begun >= number + 2, timeout=0.005)
             return super().generate(requests)
 
-    strategy = search.methods.DEFAULTS[name]
-    usual = run(strategy)
-    for in_flight in (9, 4):
-        found = run(strategy, policy=Policy(5), scorer=scorer(), in_flight=in_flight)
-        assert [signature(r) for r in found] == [signature(r) for r in usual]
+    def found(policy, scorer, in_flight):
+        options = {"questions": QUESTIONS[:6], "in_flight": in_flight}
+        strategy = search.methods.DEFAULTS[name]
+        return list(map(signature, run(strategy, policy=policy(5), scorer=scorer(), **options)))
+
+    usual = found(LetterPolicy, HashScorer, 4)
+    for scorer in (HashScorer, ConcurrentScorer):
+        for in_flight in (4, 3):
+            assert found(Policy, scorer, in_flight) == usual
 
 
 def test_a_question_goes_on_while_the_samples_of_another_are_awaited():
@@ -100,10 +102,9 @@ def test_the_policy_samples_while_the_prm_scores():
             return generation
 
     strategy = search.methods.DEFAULTS["beam"]
-    found = run(strategy, policy=Alone(5), scorer=Scorer(), questions=QUESTIONS[:8])
+    found = run(strategy, policy=Alone(5), scorer=Scorer())
     assert more.is_set()
-    expected = run(strategy, questions=QUESTIONS[:8])
-    assert [signature(r) for r in found] == [signature(r) for r in expected]
+    assert [signature(r) for r in found] == [signature(r) for r in run(strategy)]
 
 
 def test_one_call_of_a_prm_serves_many_questions():
@@ -150,14 +151,12 @@ def test_engines_in_threads_give_what_they_give_in_one(name):
     def searched(concurrent):
         sampler, classifier = scripted_engine.ScriptedEngine(), scripted_engine.ScriptedPrm()
         sampler.concurrent = classifier.concurrent = concurrent
-        searcher = Searcher(
+        return run(
+            search.methods.DEFAULTS[name],
             policy=scripted_engine.policy(sampler),
             scorer=scripted_engine.prm(classifier),
-            strategy=search.methods.DEFAULTS[name],
-            num_candidates=4,
-            max_depth=5,
+            questions=datasets.world_questions("validation", 12).questions,
         )
-        return searcher.run(datasets.world_questions("validation", 12).questions)
 
     usual, found = searched(False), searched(True)
     assert [signature(r) for r in found] == [signature(r) for r in usual]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+import operator
 from collections import Counter
 from typing import Any
 
@@ -32,22 +32,10 @@ from search.cats import features as cats_features
 def test_result_does_not_depend_on_the_neighbours(name):
     strategy = search.methods.DEFAULTS[name]
     together = run(strategy)
-    few = run(strategy, in_flight=3)
+    few = run(strategy, questions=QUESTIONS[:6], in_flight=3)
     alone = [run(strategy, questions=[question])[0] for question in reversed(QUESTIONS[:3])]
-    assert [signature(r) for r in together] == [signature(r) for r in few]
+    assert [signature(r) for r in together[:6]] == [signature(r) for r in few]
     assert [signature(r) for r in together[:3]] == [signature(r) for r in reversed(alone)]
-
-
-def test_no_more_questions_than_in_flight_are_searched_at_once():
-    counts: list[int] = []
-
-    class Policy(LetterPolicy):
-        def generate(self, requests):
-            counts.append(len({request.question.id for request in requests}))
-            return super().generate(requests)
-
-    run(search.methods.DEFAULTS["beam"], policy=Policy(5), in_flight=3)
-    assert max(counts) == 3
 
 
 @pytest.mark.parametrize("name", ["beam", "mcts", "particle_filtering", "cats"])
@@ -57,7 +45,9 @@ def test_searches_need_no_log_probabilities(name):
             return dataclasses.replace(super()._sample(request, seed), log_prob=None)
 
     strategy, params, price, *_ = build_strategy(StrategySpec(name))
-    options = {"params": params, "price": price, "num_candidates": 4, "questions": QUESTIONS[:3]}
+    options = {"price": price, "questions": QUESTIONS[:3]}
+    if name == "cats":
+        options["params"] = params
     usual = run(strategy, **options)
     without = run(strategy, policy=Without(5), **options)
     for result in usual:
@@ -71,11 +61,12 @@ def test_searches_need_no_log_probabilities(name):
 
 def test_all_n_of_a_capacity_and_all_prices_share_compiled_programs():
     strategy, params, price, *_ = build_strategy(StrategySpec("cats"))
-    run(strategy, params=params, price=price, num_candidates=9)
+    options = {"params": params, "questions": QUESTIONS[:3]}
+    run(strategy, price=price, num_candidates=9, **options)
     programs: list[Any] = [ticks.first_states, ticks.plan, ticks.commit, ticks.where_slots]
     sizes = [program.jitted._cache_size() for program in programs]
     for num_candidates, other in ((5, price), (16, price), (9, 3.0)):
-        run(strategy, params=params, price=other, num_candidates=num_candidates)
+        run(strategy, price=other, num_candidates=num_candidates, **options)
     assert [program.jitted._cache_size() for program in programs] == sizes
 
 
@@ -88,11 +79,12 @@ def test_each_call_of_the_policy_serves_all_open_questions():
             calls.append({request.question.id for request in requests})
             return super().generate(requests)
 
-    for result in run(search.methods.DEFAULTS["cats_random"], policy=Policy(), in_flight=4):
+    for result in run(search.methods.DEFAULTS["cats_random"], policy=Policy(), in_flight=3):
         served = [i for i, ids in enumerate(calls) if result.question.id in ids]
         assert served == list(range(served[0], served[0] + result.ledger.policy_calls))
-    # A place is taken again at once: only at the end are fewer than four questions open.
+    # A place is taken again at once: only at the end are fewer than three questions open.
     assert [len(ids) for ids in calls] == sorted((len(ids) for ids in calls), reverse=True)
+    assert len(calls[0]) == 3
 
 
 # Those of methods that rewrite and compare answers are in `test_rewriter` and `test_comparisons`.
@@ -151,7 +143,7 @@ def test_seeds_differ_between_candidates_and_not_between_strategies():
     seeds = {}
     for name in ("best_of_n", "beam"):
         policy = LetterPolicy()
-        run(search.methods.DEFAULTS[name], policy=policy, questions=QUESTIONS[:2])
+        run(search.methods.DEFAULTS[name], policy=policy, questions=QUESTIONS[:3])
         seeds[name] = [
             (request.question.id, len(request.path), request.seeds) for request in policy.requests
         ]
@@ -160,7 +152,7 @@ def test_seeds_differ_between_candidates_and_not_between_strategies():
     roots = [{row for row in rows if row[1] == 0} for rows in seeds.values()]
     assert roots[0] == roots[1]
     other = LetterPolicy()
-    run(search.methods.DEFAULTS["beam"], policy=other, questions=QUESTIONS[:2], seed=4)
+    run(search.methods.DEFAULTS["beam"], policy=other, questions=QUESTIONS[:3], seed=4)
     assert not {s for r in other.requests for s in r.seeds} & {
         s for _, _, row in seeds["beam"] for s in row
     }
@@ -175,24 +167,21 @@ class ConcurrentPolicy(LetterPolicy):
 
 
 @pytest.mark.parametrize(
-    ("bad", "policy", "scorer"),
-    [
-        *((bad, LetterPolicy, HashScorer) for bad in (math.nan, -0.25, 1.5, math.inf)),
-        (math.nan, ConcurrentPolicy, ConcurrentScorer),
-    ],
+    ("policy", "scorer"), [(LetterPolicy, HashScorer), (ConcurrentPolicy, ConcurrentScorer)]
 )
-def test_a_bad_score_fails_its_question_by_name_and_no_other(bad, policy, scorer):
-    victim = QUESTIONS[4]
+def test_a_bad_score_fails_its_question_by_name_and_no_other(policy, scorer):
+    bad = {"q1": math.inf, "q4": math.nan, "q5": -0.25, "q8": 1.5}
 
     def change(question, texts, value):
-        return bad if question == victim and len(texts) == 2 else value
+        return bad.get(question.id, value) if len(texts) == 2 else value
 
     undisturbed = run(search.methods.DEFAULTS["beam"])
     results = run(search.methods.DEFAULTS["beam"], policy=policy(5), scorer=scorer(change))
     for result, good in zip(results, undisturbed, strict=True):
-        if result.question == victim:
+        name = result.question.id
+        if name in bad:
             assert (result.status, result.answer) == ("failed", None)
-            assert "q4" in result.reason
+            assert repr(name) in result.reason
             assert "step 1" in result.reason
         else:
             assert signature(result) == signature(good)
@@ -362,9 +351,7 @@ def test_limits_are_statuses():
     spent = run(search.methods.DEFAULTS["majority"], budget=8)
     assert {r.status for r in spent} == {"budget"}
     # Nobody ever finishes and the last step has run to its end: no answer, but no failure.
-    unfinished = run(
-        search.methods.DEFAULTS["greedy"], policy=LetterPolicy(longest=99), max_depth=1
-    )
+    unfinished = run(search.methods.DEFAULTS["beam"], policy=LetterPolicy(longest=99), max_depth=1)
     assert {r.status for r in unfinished} <= {"answered", "no_answer"}
 
 
@@ -384,7 +371,7 @@ def test_no_limit_takes_an_answer_away():
     policy = LetterPolicy(0, longest=4)
     (*runs, whole) = (
         run(strategy, policy=policy, questions=questions, num_candidates=4, max_tokens=limit)
-        for limit in (*range(6, 120, 6), 10_000)
+        for limit in (*range(6, 120, 12), 10_000)
     )
     answered = np.array([[each.answer is not None for each in results] for results in runs])
     assert not answered[0].any()
@@ -410,7 +397,6 @@ def test_no_limit_takes_an_answer_away():
         ({"price": math.nan}, ["price=nan", ">= 0"]),
         ({"price": math.inf}, ["price=inf", ">= 0"]),
         ({"prm_token_cost": -0.5}, ["prm_token_cost=-0.5", ">= 0"]),
-        ({"prm_token_cost": math.nan}, ["prm_token_cost=nan", ">= 0"]),
         ({"questions": [QUESTIONS[0], QUESTIONS[0]]}, ["q0", "twice"]),
         ({"questions": [Question("long", "x" * 101)]}, ["long"]),
     ],
@@ -429,17 +415,17 @@ def test_a_strategy_that_reads_scores_needs_a_scorer():
         Searcher(policy=LetterPolicy(), strategy=search.beam(), num_candidates=4)
 
 
+def _every_second_step_scored(odd, key, state):
+    wanted, memory = search.beam().plan((), key, state)
+    return wanted.replace(scored=wanted.scored & (state.step % 2 == odd)), memory
+
+
 @pytest.mark.parametrize("odd", [False, True])
 def test_the_prm_is_asked_only_where_a_request_says_so(odd):
     """Every second step is not scored: its candidates have no score, and the search goes on."""
-    beam = search.beam()
-
-    def plan(params, key, state):
-        wanted, memory = beam.plan(params, key, state)
-        return wanted.replace(scored=wanted.scored & ((state.step % 2 == 1) == odd)), memory
-
     scorer = HashScorer()
-    results = run(dataclasses.replace(beam, plan=plan), scorer=scorer)
+    strategy = dataclasses.replace(search.beam(), plan=_every_second_step_scored)
+    results = run(strategy, scorer=scorer, params=jnp.int32(odd))
     assert {len(texts) % 2 for _, texts in scorer.seen} == {0 if odd else 1}
     usable = 0
     for result in results:
@@ -480,14 +466,14 @@ def test_only_the_children_of_some_nodes_are_scored():
         assert result.status == "answered"
 
 
+TWO_ROUNDS = dataclasses.replace(search.cats.SELECTIVE, rounds=2)
 ASK = len(search.cats.SELECTIVE.actions) - 1  # one greedy child more
 """The action of the table `ask` that asks for one greedy child and keeps one."""
 
 
 def test_a_node_asks_the_policy_for_its_greedy_child_once():
     assert search.cats.SELECTIVE.actions.rows[ASK] == (1, 1, 0.0, 1.0, 0)
-    config = dataclasses.replace(search.cats.SELECTIVE, rounds=2)
-    strategy = search.cats.cats(search.cats.constant_policy, config)
+    strategy = search.cats.cats(search.cats.constant_policy, TWO_ROUNDS)
     policy, scorer = LetterPolicy(0), HashScorer()
     results = run(strategy, policy=policy, scorer=scorer, params=jnp.int32(ASK))
     asked = Counter(request.question.id for request in policy.requests)
@@ -522,8 +508,8 @@ def test_copies_are_candidates_that_the_policy_did_not_sample():
     """Questions whose nodes ask for copies, for samples or for nothing, side by side."""
     strategy = search.cats.cats(search.cats.random_policy, search.cats.SELECTIVE)
     policy = LetterPolicy(5)
-    together = run(strategy, policy=policy, params=())
-    few = run(strategy, params=(), in_flight=2)
+    together = run(strategy, policy=policy, params=(), in_flight=4)
+    few = run(strategy, params=(), in_flight=3)
     # Without the features that decisions saw.
     assert [signature(r)[:2] for r in together] == [signature(r)[:2] for r in few]
     sampled: Counter = Counter()
@@ -542,7 +528,7 @@ def test_copies_are_candidates_that_the_policy_did_not_sample():
 _SEEN = dataclasses.replace(search.cats.CATS, excluded_features=("likelihood_best", "unread"))
 
 
-@pytest.mark.parametrize("config", [search.cats.SELECTIVE, search.cats.CATS_TOKENS, _SEEN])
+@pytest.mark.parametrize("config", [TWO_ROUNDS, _SEEN])
 def test_a_policy_without_log_probabilities_fails_a_question_that_needs_them(config):
     class Without(LetterPolicy):
         def _sample(self, request, seed):
@@ -568,22 +554,24 @@ def test_log_probabilities_are_asked_for_only_where_they_are_read():
     )
     for config in (search.cats.CATS, blind):
         assert not search.cats.cats(search.cats.constant_policy, config).needs_log_probs
+    tokens = search.cats.cats(search.cats.constant_policy, search.cats.CATS_TOKENS)
+    assert tokens.needs_log_probs
 
 
-@pytest.mark.parametrize("name", ["price", "prm_token_cost"])
-@pytest.mark.parametrize("value", [0.3, 0.7])
-def test_price_and_rate_reach_the_strategy(name, value):
-    def plan(params, key, state):
-        number = jnp.round(10.0 * getattr(state.context, name)).astype(jnp.int32)
+def test_price_and_rate_reach_the_strategy():
+    def plan(which, key, state):
+        rates = jnp.stack([state.context.price, state.context.prm_token_cost])
+        number = jnp.round(10.0 * rates[which]).astype(jnp.int32)
         return search.request(state, jnp.where(state.step == 0, number, 1)), state.memory
 
     strategy = dataclasses.replace(search.majority(), plan=plan)
-    for result in run(strategy, **{name: value}):
-        assert sum(row.step == 0 for row in result.candidates) == round(10 * value)
+    for which, name in enumerate(("price", "prm_token_cost")):
+        for value in (0.3, 0.7):
+            for result in run(strategy, params=jnp.int32(which), **{name: value}):
+                assert sum(row.step == 0 for row in result.candidates) == round(10 * value)
 
 
-@pytest.mark.parametrize("num_candidates", [4, 16])
-def test_phases_that_sample_nothing_are_skipped(num_candidates, monkeypatch):
+def test_phases_that_sample_nothing_are_skipped(monkeypatch):
     """The results are those of a search that goes through every phase."""
     num_commits, commit = [], ticks.commit
 
@@ -599,7 +587,7 @@ def test_phases_that_sample_nothing_are_skipped(num_candidates, monkeypatch):
     for skips in (True, False):
         num_commits.append(0)
         tested = dataclasses.replace(strategy, quiet_ends_step=skips)
-        results = run(tested, params=(), num_candidates=num_candidates)
+        results = run(tested, params=(), num_candidates=16)
         signatures.append([signature(result) for result in results])
     assert signatures[0] == signatures[1]
     assert any(decisions for _, _, decisions, _ in signatures[0])
@@ -698,31 +686,33 @@ def test_driver_and_rollout_give_identical_states(name, monkeypatch):
         monkeypatch.setattr(new_candidates, "path_certainty", lambda tokens, _: tokens[-1])
     params = simulation.toy_params(num_steps=(4,), invalid=0.1, lucky=0.2, max_depth=5)
     task = simulation.question(params, jax.random.key(5), 0, 0)
-    expand = simulation.simulator(16)
-    expand_once = jax.jit(expand)
     sizes = {"strategy": strategy, "num_candidates": 9, "max_depth": 5, "capacity": 16}
     frontier_capacity = 4 if strategy.width(9) <= 4 else 16
     assert int(task.max_depth) == 5
     state = search.init(task.root, frontier_capacity=frontier_capacity, **sizes)
     seed, question = 11, Question("replayed", "?")
     key = jax.random.key(stable_seed(seed, question.id) % 2**31)
-    final, _ = search.rollout((), task.params, key, state, strategy=strategy, expand_fn=expand)
-
-    plan = jax.jit(functools.partial(search.plan, strategy=strategy))
-    commit_one = jax.jit(functools.partial(search.commit, strategy=strategy))
+    every_tick = search.Recorder(lambda state: (), lambda memory, tick: (memory, tick))
+    final, recorded = search.rollout(
+        (),
+        task.params,
+        key,
+        state,
+        strategy=strategy,
+        expand_fn=simulation.simulator(16),
+        recorder=every_tick,
+    )
+    final, recorded = jax.device_get((final, recorded))
     graph_states, expansions = [], []
-    for tick in range(strategy.num_phases * strategy.num_steps(9, 5)):
-        if search.is_terminal(state):
+    for index in range(strategy.num_phases * strategy.num_steps(9, 5)):
+        tick = jax.tree.map(operator.itemgetter(index), recorded)
+        if search.is_terminal(tick.before):
             break
-        plan_key, expand_key = search.tick_keys(key, tick)
-        planned = plan((), plan_key, state)
-        expansion = expand_once(task.params, expand_key, planned.request)
-        state, _ = commit_one(state, planned, expansion)
-        granted = int(planned.request.num_samples.sum())
-        graph_states.append(jax.device_get(state))
+        graph_states.append(tick.after)
+        granted = int(tick.plan.request.num_samples.sum())
         if granted:
-            expansions.append((jax.device_get(expansion), granted))
-    _assert_same(jax.device_get(final), graph_states[-1], strategy)
+            expansions.append((tick.expansion, granted))
+    _assert_same(final, graph_states[-1], strategy)
 
     host_states = []
     commit = ticks.commit

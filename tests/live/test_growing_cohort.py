@@ -68,7 +68,7 @@ def test_seeds_may_have_another_name_than_the_question():
     made.cohort(waiting, found.append).run()
     first, *others = [[c.text for c in result.candidates] for result in found]
     assert others == [first] * 3
-    made.cohort(deque([made.job(QUESTIONS[0])]), found.append).run()
+    made.cohort(deque([made.job(QUESTIONS[0])]), found.append, slots=4).run()
     assert [c.text for c in found[-1].candidates] != first
 
 

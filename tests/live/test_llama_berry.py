@@ -78,8 +78,8 @@ def test_an_interrupted_search_leaves_nothing_to_the_next():
             warnings.simplefilter("ignore", UserWarning)
             if isinstance(policy, Interrupted):
                 with pytest.raises(KeyboardInterrupt):
-                    searcher.run(QUESTIONS[:2])
-            found.append([signature(result) for result in searcher.run(QUESTIONS[:2])])
+                    searcher.run(QUESTIONS[:3])
+            found.append([signature(result) for result in searcher.run(QUESTIONS[:3])])
     assert found[0] == found[1]
 
 

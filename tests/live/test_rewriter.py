@@ -193,8 +193,6 @@ def test_what_is_wrong_with_a_rewriting(tmp_path):
             'prompt: "{question} {answer}"\ncritique: "{question} {answer}"',
             "{critique}, {question}",
         ),
-        ('prompts: "{question} {answer}"', "key 'prompts' is unknown"),
-        ("prompt: 3", "must be a text"),
     ):
         good.write_text(text + "\n")
         with pytest.raises(BadInputError) as caught:

@@ -224,27 +224,19 @@ def scores(result):
 
 
 @pytest.mark.parametrize("context", [256, 40])
-@pytest.mark.parametrize("engine", [ScriptedPrm(), ScriptedPrm(reads_cache=True), Server()])
-def test_scores_of_whole_answers_are_those_of_the_newest_steps(questions, engine, context):
-    ours = searched(
-        policy(ScriptedEngine()),
-        questions,
-        search.best_of_n(),
-        8,
-        scorer=prm(engine, context),
-    )
-    theirs = searched(
-        policy(ScriptedEngine()),
-        questions,
-        search.best_of_n(),
-        8,
-        scorer=NewestSteps(prm(ScriptedPrm(), context)),
-    )
-    assert list(map(scores, ours)) == list(map(scores, theirs))
-    assert [each.answer for each in ours] == [each.answer for each in theirs]
-    refused = sum(result.ledger.prm_refused for result in ours)
-    assert refused == sum(result.ledger.prm_refused for result in theirs)
+def test_scores_of_whole_answers_are_those_of_the_newest_steps(questions, context):
+    def scored(scorer):
+        generator = policy(ScriptedEngine())
+        return searched(generator, questions, search.best_of_n(), 8, scorer=scorer)
+
+    theirs = scored(NewestSteps(prm(ScriptedPrm(), context)))
+    refused = sum(result.ledger.prm_refused for result in theirs)
     assert (refused > 0) == (context == 40)
+    for engine in (ScriptedPrm(), ScriptedPrm(reads_cache=True), Server()):
+        ours = scored(prm(engine, context))
+        assert list(map(scores, ours)) == list(map(scores, theirs))
+        assert [each.answer for each in ours] == [each.answer for each in theirs]
+        assert sum(result.ledger.prm_refused for result in ours) == refused
 
 
 def test_each_answer_is_read_once(questions):

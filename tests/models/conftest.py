@@ -7,6 +7,15 @@ import pytest
 from cats_jax.models.serving.http_engine import ServerClient
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_servers(tmp_path_factory):
+    """No certificates, which httpx reads for each client, and replies that are sent at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
+        patch.setattr("socketserver.StreamRequestHandler.disable_nagle_algorithm", True)
+        yield
+
+
 @pytest.fixture
 def connect():
     """Makes clients, and closes them."""

@@ -83,8 +83,9 @@ def test_transformers_reports_it_of_the_whole_distribution(model, kind):
     """Whatever the sampling: here the distribution is cut to 7 tokens and to 80 % of the mass."""
     policy = HuggingFaceGenerator(model, max_step_tokens=12)
     asked = dataclasses.replace(ASKED, certainty=kind)
-    generation = policy.generate([asked, dataclasses.replace(asked, seeds=(1, 9))])
-    check_generation(generation, [asked, dataclasses.replace(asked, seeds=(1, 9))])
+    requests = [asked, dataclasses.replace(asked, seeds=(1, 9))]
+    generation = policy.generate(requests)
+    check_generation(generation, requests)
     prompt = list(policy._model.prompt_ids(QUESTION))
     plain = Qwen2ForCausalLM.from_pretrained(model).double()
     assert generation.samples[0][0] == generation.samples[1][0]
@@ -197,6 +198,18 @@ def test_a_policy_that_reports_none_is_refused_before_a_call():
     assert engine.calls == []
 
 
+def _recipe(policy, strategies):
+    return parse_recipe(
+        {
+            "name": "r",
+            "policy": policy,
+            "strategies": strategies,
+            "num_candidates": [4],
+            "questions": {"world": "test", "count": 2},
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("policy", "strategy", "fault"),
     [
@@ -218,15 +231,7 @@ def test_a_recipe_is_refused_if_its_engine_reports_none(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "thinks.yaml").write_text("thinking: {budget: 8}\n")
-    recipe = parse_recipe(
-        {
-            "name": "r",
-            "policy": policy,
-            "strategies": [strategy],
-            "num_candidates": [4],
-            "questions": {"world": "test", "count": 2},
-        }
-    )
+    recipe = _recipe(policy, [strategy])
     if not fault:
         assert len(grid(recipe)) == 1
         return
@@ -235,15 +240,9 @@ def test_a_recipe_is_refused_if_its_engine_reports_none(
 
 
 def test_paths_are_shared_by_methods_that_read_the_same():
-    mapping = {
-        "name": "r",
-        "policy": {"path": "weak"},
-        "strategies": ["majority", "deepconf", "self_certainty"],
-        "num_candidates": [4],
-        "questions": {"world": "test", "count": 2},
-    }
-    mapping["strategies"].append({"name": "deepconf", "label": "mean", "summary": "mean"})
-    majority, deepconf, borda, mean = (cell.pool for cell in grid(parse_recipe(mapping)))
+    labelled = {"name": "deepconf", "label": "mean", "summary": "mean"}
+    recipe = _recipe({"path": "weak"}, ["majority", "deepconf", "self_certainty", labelled])
+    majority, deepconf, borda, mean = (cell.pool for cell in grid(recipe))
     assert deepconf == mean
     assert len({majority, deepconf, borda}) == 3
 

@@ -22,7 +22,7 @@ from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.evaluate import cost_bounds
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
-from cats_jax.models.serving import http_engine
+from cats_jax.models.serving import chat_endpoint, http_engine
 from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
 from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, ReplyFile
 from cats_jax.models.serving.spending import Spending
@@ -68,6 +68,13 @@ def _saying(text):
 
 def texts(answer):
     return [sample.step.text for sample in answer]
+
+
+def close_files():
+    """Closes the files of replies of endpoints that nothing refers to."""
+    gc.collect(1)  # the young objects: all of a session's take seconds
+    if chat_endpoint._OPEN:
+        gc.collect()
 
 
 def total(generation, name):
@@ -259,33 +266,33 @@ def test_blank_lines_are_split_in_time_that_grows_with_their_number():
     assert split_steps("#### a##b", "##") == (["####", " a##"], "b")
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        # Mistral's models that think give parts, and so do gateways to Claude.
-        ([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
-          {"type": "text", "text": "1"}, {"type": "text", "text": "2"}], "12"),
-        ([], ""),
-        (None, ""),
-    ],
-)  # fmt: skip
-def test_a_content_in_parts_is_the_text_of_its_parts(connect, content, text):
-    with serving(*_PROBED, _saying(content)) as server:
-        ((answer,),) = connect(server).generate_answers([request(seeds=[1])], 8).answers
-        assert "".join(texts(answer)) == text
-        assert len(server.bodies) == PROBES + 1
+def test_a_content_in_parts_is_the_text_of_its_parts(connect):
+    # Mistral's models that think give parts, and so do gateways to Claude.
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+        {"type": "text", "text": "1"},
+        {"type": "text", "text": "2"},
+    ]
+    with serving(*_PROBED, *map(_saying, (parts, [], None))) as server:
+        policy = connect(server)
+        for number, text in enumerate(("12", "", ""), PROBES + 1):
+            ((answer,),) = policy.generate_answers([request(seeds=[1])], 8).answers
+            assert "".join(texts(answer)) == text
+            assert len(server.bodies) == number
 
 
-@pytest.mark.parametrize("reason", ["model_length", "tool_calls", "function_call", "sensitive"])
-def test_a_sample_that_an_endpoint_cut_is_cut(connect, reason):
-    def cut(reply):
+def test_a_sample_that_an_endpoint_cut_is_cut(connect):
+    def cut(reason, reply):
         reply["choices"][0] |= {"finish_reason": reason, "message": {"content": "12"}}
         return reply
 
-    with serving(*_PROBED, cut) as server:
-        ((answer,),) = connect(server).generate_answers([request(seeds=[1])], 8).answers
-        assert [each.finish for each in answer] == ["length"]
-        assert len(server.bodies) == PROBES + 1
+    reasons = ["model_length", "tool_calls", "function_call", "sensitive"]
+    with serving(*_PROBED, *(functools.partial(cut, reason) for reason in reasons)) as server:
+        policy = connect(server)
+        for number, reason in enumerate(reasons, PROBES + 1):
+            ((answer,),) = policy.generate_answers([request(seeds=[1])], 8).answers
+            assert [each.finish for each in answer] == ["length"], reason
+            assert len(server.bodies) == number
 
 
 # What can go wrong
@@ -308,7 +315,6 @@ def _without(*path):
     [
         (_PAGE, "web page: a policy with chat: true needs"),
         ((404, {}, b'{"error": "no model"}'), "404.*no model.*check backend and served_name"),
-        ((402, {}, b'{"error": "no credits"}'), "status 402.*no credits"),
         ((301, {"Location": "/x"}, b""), "status 301"),
         ((200, {"Content-Encoding": "gzip, gzip"}, b""), "content encoding other than gzip"),
         (_saying("x" * 20_000), "a text of 20000 bytes where max_tokens allows 16 tokens"),
@@ -330,18 +336,18 @@ def test_what_another_try_would_not_change_is_one_line_at_once(connect, fault, w
 
 @pytest.mark.parametrize(
     "fault",
-    [(429, {}, b""), (429, _SOON, b"{}"), (500, {}, b"no"), (503, _SOON, b""), "close", "half",
-     _NOT_WHOLE, (200, {}, b"data: {}\n\n"), (200, {"Content-Encoding": "gzip"}, b"no gzip"),
-     (200, {}, b'{"error": {"code": 429}}'), "never"],
+    [(429, _SOON, b"{}"), (500, {}, b"no"), "close", "half", _NOT_WHOLE,
+     (200, {"Content-Encoding": "gzip"}, b"no gzip"), (200, {}, b'{"error": {"code": 429}}'),
+     "never"],
     ids=str,
 )  # fmt: skip
 def test_a_fault_changes_nothing_and_one_that_stays_stops_the_run(connect, fault):
     with serving() as server:
-        undisturbed = connect(server).generate([request(seeds=[1])]).samples
-    with serving(*_PROBED, fault) as server:
         policy = connect(server, timeout=2.0)
+        undisturbed = policy.generate([request(seeds=[1])]).samples
+        server.faults = iter([fault, None])
         assert policy.generate([request(seeds=[1])]).samples == undisturbed
-        assert len(server.bodies) == PROBES + 2
+        assert len(server.bodies) == PROBES + 3
     with serving(*_PROBED, *[fault] * 99) as server:
         policy = connect(server, timeout=0.2, patience=0.1)
         with pytest.raises(RunStoppedError, match=r"no good reply.*start again") as caught:
@@ -370,14 +376,6 @@ def test_a_key_that_is_no_secret_changes_no_answer(connect, monkeypatch):
     found = [path_text([sample.step for sample in answer]) for answer in answers]
     assert found == [write("1+2=?", "", seed) for seed in range(8)]
     assert any("1" in text for text in found)
-
-
-def test_a_huge_or_endless_reply_is_bounded(connect, monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine.MOST_BYTES", 1 << 20)
-    with serving(*_PROBED, (200, {}, b" " * (3 << 20))) as server:
-        policy = connect(server)
-        with pytest.raises(BadInputError, match="with more than 1 MiB"):
-            policy.generate([request(seeds=[1])])
 
 
 def test_retry_after_is_respected(connect):
@@ -435,7 +433,7 @@ def test_the_cost_limit_holds_and_what_was_paid_for_is_not_paid_again(connect, t
         number = len(server.bodies)
         assert number < PROBES + 40
         del policy
-        gc.collect()
+        close_files()
         with open(file, "a") as torn:
             torn.write('{"key": "')
         policy = connect(server, price=PRICE, max_cost=1.0, replies=file)
@@ -470,13 +468,13 @@ def test_the_replies_of_another_model_do_not_count(tmp_path):
         assert spent(server, "c") == 0
     # Earlier versions did not write whose reply it was, so that it may be anyone's.
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    gc.collect()
+    close_files()
     for line in lines:
         del line["payee"]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for model in ("a", "c"):
         assert spent(server, model) == pytest.approx(first + second)
-        gc.collect()
+        close_files()
 
 
 def test_a_file_of_replies_is_one_process_s(tmp_path):
@@ -530,7 +528,7 @@ def test_a_lost_reply_counts_after_a_restart(connect, tmp_path):
         spent = policy._endpoint._spending.spent
         assert spent > billed(server) / 2 + 1e-4  # the server billed the same reply twice
         del policy
-        gc.collect()
+        close_files()
         again = connect(server, **settings)
     assert again._endpoint._spending.spent == pytest.approx(spent)
     assert again.generate([request(seeds=[1])]).samples
@@ -562,8 +560,7 @@ def test_the_key_is_sent_and_shown_nowhere(connect, monkeypatch, tmp_path):
 
 
 def test_a_reply_with_one_wrong_value_is_read_or_one_line(connect, monkeypatch):
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._FIRST_WAIT", 0.0)
-    monkeypatch.setattr("cats_jax.models.serving.http_engine._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("cats_jax.models.serving.http_engine._TRIES", 1)
     sound = {
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "12"}}],
         "usage": {"prompt_tokens": 5, "completion_tokens": 2},
@@ -612,10 +609,6 @@ def test_a_reply_of_any_size_is_read_from_its_file(tmp_path):
     again = ReplyFile(tmp_path / "replies.jsonl")
     assert again.get("key") == reply
     again.close()
-
-
-def test_the_script_of_this_test_ends_answers():
-    assert all("boxed" in chat_server.write("q", "", seed) for seed in range(50))
 
 
 def test_a_server_that_samples_greedily_is_named_once(connect, monkeypatch):

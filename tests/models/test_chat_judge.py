@@ -7,7 +7,7 @@ import re
 import chat_server
 import pytest
 import scripted
-from chat_server import serving
+from chat_server import SECRET, serving
 
 import search
 from cats_jax import cli
@@ -17,11 +17,10 @@ from cats_jax.models.judge import JudgeScorer
 from cats_jax.models.resolve import resolve_format
 from cats_jax.models.source import ModelFolders, is_judge
 from cats_jax.protocols import Question, Step
+from cats_jax.reporting import run_report
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.models import PrmSpec
 from cats_jax.specs.recipe import parse_recipe
-
-SECRET = "0123456789abcdef"
 
 
 @pytest.fixture
@@ -152,7 +151,7 @@ def test_a_batch_with_a_refused_request_pays_for_the_others_once(knows):
 
 
 @pytest.mark.slow
-def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
+def test_a_run_and_its_scores_anew(knows, tmp_path, monkeypatch, capsys):
     content = {
         "name": "judged",
         "policy": {"path": "weak", "max_step_tokens": 32},
@@ -183,6 +182,7 @@ def test_a_run_and_its_scores_anew(knows, tmp_path, capsys):
         assert 2 * float(line["prm_cost"]) == pytest.approx(cost)
         assert cost > 0
         assert float(line["policy_cost"]) == 0
+        monkeypatch.setattr(run_report, "write_overview", lambda run: [])  # figures take seconds
         plain.write_text(json.dumps({**content, "prms": ["exact"]}))
         before, again = tmp_path / "before", tmp_path / "again"
         assert cli.run(["evaluate", str(plain), "--output", str(before)]) == 0

@@ -14,6 +14,7 @@ from cats_jax import cli
 from cats_jax.errors import BadInputError
 from cats_jax.models.serving.chat import ChatPolicy, chat_policy
 from cats_jax.protocols import Question, StepRequest
+from cats_jax.reporting import run_report
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.models import PolicySpec
 
@@ -25,14 +26,8 @@ _SERVED = {"backend": "http://localhost:1", "chat": True, "served_name": "llama3
     [
         ({"backend": "vllm"}, "backend='vllm': chat: true needs the address of an endpoint"),
         *(
-            ({"backend": address}, "policy: backend: an address has a host, and neither blanks")
-            for address in (
-                "http://",
-                "https:///v1",
-                "http://h/v1?key=1",
-                "http://h#f",
-                "http://a b",
-            )
+            ({"backend": url}, "policy: backend: an address has a host, and neither blanks")
+            for url in ("http://", "https:///v1", "http://h/v1?key=1", "http://h#f", "http://a b")
         ),
         ({"served_name": None}, "needs served_name"),
         ({"path": "a/folder"}, "leave path out"),
@@ -119,6 +114,7 @@ def test_a_run_stops_at_its_cost_and_goes_on_without_paying_twice(tmp_path, monk
     ledger = sum(row[2] for row in expected.values())
     assert ledger <= server.completion_tokens - once.completion_tokens  # cells share samples
 
+    monkeypatch.setattr(run_report, "write_overview", lambda run: [])  # figures take seconds
     folder = tmp_path / "stopped"
     limits = {**paid, "replies": str(tmp_path / "replies.jsonl")}
     with serving(key=SECRET) as server:
@@ -177,7 +173,10 @@ def test_an_interrupted_run_ends_within_seconds_and_keeps_the_replies_that_have_
 
 
 @pytest.mark.slow
-def test_strategies_that_need_steps_are_refused_where_no_turn_is_continued(tmp_path, capsys):
+def test_strategies_that_need_steps_are_refused_where_no_turn_is_continued(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(run_report, "write_overview", lambda run: [])  # figures take seconds
     with serving(continues=False) as server:
         recipe = _recipe(tmp_path / "a", server, ["majority", "beam"])
         assert cli.run(["evaluate", recipe, "--dry-run"]) == 0

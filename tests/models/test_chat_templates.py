@@ -15,7 +15,6 @@ HOSTILE = {
     "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}": "RecursionError",
     "{{ '%099999999999d' % 1 }}": "MemoryError|OverflowError|ValueError|too|memory",
     "{{ 'a' * 3000000000 }}": "MemoryError",
-    "{{ 'a'.ljust(3000000000) }}": "MemoryError",
     "{{ 10 ** (10 ** 10) }}": "more than 2 s or more memory|MemoryError",
     "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}"
     # A machine that is slow to hand out memory comes to the limit of time first.
@@ -56,8 +55,9 @@ TEMPLATES = {
 }
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize(
+    ("name", "answer"), [*((name, True) for name in TEMPLATES), ("marks", False)]
+)
 def test_templates_render_as_those_of_transformers(name, answer):
     messages = [{"role": "user", "content": " \ufdd0 é\n"}, {"role": "assistant", "content": "x"}]
     variables = {"bos_token": "<s>", "date_string": "1", "add_generation_prompt": answer}

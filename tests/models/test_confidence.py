@@ -14,6 +14,7 @@ from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.evaluate import cost_bounds
 from cats_jax.models.confidence import ConfidenceScorer
 from cats_jax.protocols import Question, Step, confidence
+from cats_jax.reporting import run_report
 from cats_jax.runs.folder import read_run
 from cats_jax.specs.recipe import parse_recipe
 
@@ -26,6 +27,14 @@ num_candidates: [4]
 questions: {world: test, count: 3}
 trees: true
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_figures():
+    """They take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_report, "write_overview", lambda run: [])
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +162,8 @@ def test_a_controller_is_trained_on_it_alone_and_searches(tmp_path):
     ],
 )
 def test_a_policy_without_log_probs_is_refused(policy, words):
-    mapping = {
-        "name": "r",
-        "policy": {"backend": "http://localhost:1", **policy},
-        "prms": ["confidence"],
-        "calibration": "none",
-        "strategies": ["beam"],
-        "num_candidates": [4],
-        "questions": {"world": "test", "count": 2},
-    }
+    mapping = {"name": "r", **yaml.safe_load(RECIPE)}
+    mapping["policy"] = {"backend": "http://localhost:1", **policy}
     with pytest.raises(BadInputError, match=words):
         grid(parse_recipe(mapping))
 

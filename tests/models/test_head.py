@@ -1,5 +1,6 @@
 """A linear head in a file of its own, over a plain language model."""
 
+import itertools
 import json
 import math
 
@@ -38,41 +39,39 @@ def save_head(path, weight=None, **more):
     return path
 
 
-def by_transformers(base, head):
-    """Ids of a path, its chunks, and the last hidden states of one plain pass over all of it."""
+@pytest.fixture(scope="module")
+def by_transformers(base, tmp_path_factory):
+    """The plain model, chunks of the path, and the last hidden states of one pass over all."""
+    head = save_head(tmp_path_factory.mktemp("head") / "h.safetensors")
     model = AutoModel.from_pretrained(base).eval()
     tokenizer = CausalModel(
         base, device="cpu", dtype="float32", num_threads=1, format=None
     ).tokenizer
-    encoder = StepEncoder(choose_format("world", base, head), tokenizer)
-    chunks = encoder.chunks(QUESTION, STEPS)
-    ids = [token for chunk in chunks for token in chunk]
+    chunks = StepEncoder(choose_format("world", base, head), tokenizer).chunks(QUESTION, STEPS)
     with torch.inference_mode():
-        hidden = model(torch.tensor([ids])).last_hidden_state[0]
-    return ids, chunks, hidden
+        hidden = model(torch.tensor([ids_of(chunks)])).last_hidden_state[0]
+    return model, chunks, hidden
 
 
-@pytest.mark.parametrize("bias", [None, 0.7])
-@pytest.mark.parametrize("flat", [False, True])
-def test_the_score_is_the_sigmoid_at_the_tag(base, tmp_path, bias, flat):
-    weight = WEIGHT
+def ids_of(chunks):
+    return [token for chunk in chunks for token in chunk]
+
+
+@pytest.mark.parametrize(("bias", "flat"), [(0.7, False), (None, True)])
+def test_the_score_is_the_sigmoid_at_the_tag(base, by_transformers, tmp_path, bias, flat):
     more = {} if bias is None else {"bias": torch.tensor([bias])}
-    head = save_head(tmp_path / "h.safetensors", weight[0] if flat else weight, **more)
+    head = save_head(tmp_path / "h.safetensors", WEIGHT[0] if flat else WEIGHT, **more)
     scorer = ModelFolders().prm(PrmSpec(str(base), format="world", head=str(head)))
     path = tuple(Step(text, ()) for text in STEPS)
     ends = [path[: i + 1] for i in range(3)]
     got = scorer.score([Question("q", QUESTION)] * 3, ends).all_scores()
-    _, chunks, hidden = by_transformers(base, head)
-    places, total = [], 0
-    for chunk in chunks:
-        total += len(chunk)
-        places.append(total - 1)
-    outputs = hidden @ weight[0] + (bias or 0.0)
+    model, chunks, hidden = by_transformers
+    places = [end - 1 for end in itertools.accumulate(map(len, chunks))]
+    outputs = hidden @ WEIGHT[0] + (bias or 0.0)
     expected = [1 / (1 + math.exp(-outputs[place].item())) for place in places[-3:]]
     assert got == pytest.approx(expected, abs=1e-5)
-    assert scorer.num_parameters == sum(
-        p.numel() for p in AutoModel.from_pretrained(base).parameters()
-    ) + 64 + len(more)
+    plain = sum(parameter.numel() for parameter in model.parameters())
+    assert scorer.num_parameters == plain + 64 + len(more)
 
 
 def test_sparsity_counts_the_head_as_the_last_layer(base, tmp_path):
@@ -83,7 +82,7 @@ def test_sparsity_counts_the_head_as_the_last_layer(base, tmp_path):
     assert scorer.sparsity_last_layer == 0.25
 
 
-def test_with_an_adapter(base, tmp_path):
+def test_with_an_adapter(base, by_transformers, tmp_path):
     head, adapter = save_head(tmp_path / "h.safetensors"), save_adapter(tmp_path / "a", base)
     spec = PrmSpec(str(base), format="world", head=str(head), adapter=str(adapter))
     assert spec.label == "base+a+h"
@@ -91,24 +90,19 @@ def test_with_an_adapter(base, tmp_path):
     scorer = ModelFolders().prm(spec)
     assert scorer.name == spec.label
     (got,) = scorer.score([Question("q", QUESTION)], [path]).all_scores()
-    ids, _, plain = by_transformers(base, head)
+    _, chunks, plain = by_transformers
     model = AutoModelForCausalLM.from_pretrained(base).eval()
     run_beside(model, adapter)
     with torch.inference_mode():
-        hidden = model.model(torch.tensor([ids])).last_hidden_state[0]
-    weight = WEIGHT[0]
-    assert got == pytest.approx(torch.sigmoid(hidden[-1] @ weight).item(), abs=1e-5)
-    assert abs(got - torch.sigmoid(plain[-1] @ weight).item()) > 1e-3
+        hidden = model.model(torch.tensor([ids_of(chunks)])).last_hidden_state[0]
+    assert got == pytest.approx(torch.sigmoid(hidden[-1] @ WEIGHT[0]).item(), abs=1e-5)
+    assert abs(got - torch.sigmoid(plain[-1] @ WEIGHT[0]).item()) > 1e-3
 
 
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (
-            {"weight": torch.ones(1, 60)},
-            r"'weight' has shape \(1, 60\), the hidden states of 'base'",
-        ),
-        ({"weight": torch.ones(60)}, r"shape \(1, 60\), the hidden states of 'base' need .*64"),
+        ({"weight": torch.ones(60)}, r"'weight' has shape \(1, 60\), the .* of 'base' need .*64"),
         ({"weight": torch.ones(2, 64)}, r"shape \(2, 64\), .* need \(1, inputs\): give the head"),
         ({"weight": torch.ones(64), "bias": torch.ones(2)}, r"'bias' has shape \(2,\), .*\(1,\)"),
         ({"weight": torch.ones(64, dtype=torch.int8)}, "'weight' is I8: save it in 16 or 32 bits"),
@@ -179,13 +173,12 @@ def test_the_digest_stands_in_the_manifest(base, tmp_path):
     assert "head" not in ModelFolders().fingerprint(PrmSpec(str(base), format="world"))
 
 
-def test_score_takes_it_on_the_command_line(base, tmp_path):
+def test_score_takes_it_on_the_command_line(base, by_transformers, tmp_path):
     head = save_head(tmp_path / "h.safetensors")
     rows, output = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     rows.write_text(json.dumps({"question": QUESTION, "steps": STEPS}) + "\n")
     command = ["score", "--prm", base, "--prm-format", "world", "--head", head]
     assert cli.run([*map(str, command), "--input", str(rows), "--output", str(output)]) == 0
-    _, _, hidden = by_transformers(base, head)
-    weight = WEIGHT[0]
+    _, _, hidden = by_transformers
     scores = json.loads(output.read_text())["scores"]
-    assert scores[-1] == pytest.approx(torch.sigmoid(hidden[-1] @ weight).item(), abs=1e-5)
+    assert scores[-1] == pytest.approx(torch.sigmoid(hidden[-1] @ WEIGHT[0]).item(), abs=1e-5)

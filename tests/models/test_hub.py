@@ -86,7 +86,7 @@ def hub(tmp_path, monkeypatch):
     more = {"model.py": b"1/0", "pytorch_model.bin": b"pickle", "onnx/model.safetensors": b"no"}
     handler = type("This", (Hub,), {"files": {**files, **more}, "asked": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     constants = huggingface_hub.constants
     _turn_to(f"http://127.0.0.1:{server.server_port}", monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))

@@ -1,6 +1,7 @@
 """Where a step ends: by the decoded text of its tokens, against a decoder of every prefix."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -30,6 +31,7 @@ class Text:
         return [END]
 
 
+@functools.cache
 def bytes_text(words, separator, vocab_size=None):
     return StepText(Text(byte_tokenizer(words).backend_tokenizer, vocab_size), separator)
 
@@ -69,7 +71,7 @@ def oracle(decode, ids, separator):
 @given(data=st.data())
 def test_steps_end_where_a_decoder_of_every_prefix_says(separator, data):
     words = (*WORDS, "#", "##", "x##", "。".encode()[:2], "。".encode()[2:] + b"\n")
-    text = TEXTS.setdefault(separator, bytes_text(words, separator, vocab_size=300))
+    text = bytes_text(words, separator, vocab_size=300)
     used = [token_id(word, words) for word in (*words, "\n", " ", "x", "#", b"\xe3", b"\x80")]
     ids = tuple(data.draw(st.lists(st.sampled_from([*used, 299]), min_size=1, max_size=14)))
     decode = text._model.decode
@@ -99,9 +101,6 @@ def test_steps_end_where_a_decoder_of_every_prefix_says(separator, data):
         kept += decode(ids)[-rest.length :]
     if "\ufffd" not in decode(ids):
         assert without(kept, separator) == without(decode(ids), separator)
-
-
-TEXTS = {}
 
 
 def without(text, separator):

@@ -93,8 +93,12 @@ def test_a_projection_keeps_angles_about(length, seed):
     assert cosine(*found) == pytest.approx(expected, abs=off + 1e-4)
 
 
-def test_a_search_gets_the_vector_of_each_newest_step():
-    policy = HuggingFaceGenerator(policy_path("weak"), max_step_tokens=32, max_answer_tokens=64)
+@pytest.fixture(scope="module")
+def policy():
+    return HuggingFaceGenerator(policy_path("weak"), max_step_tokens=32, max_answer_tokens=64)
+
+
+def test_a_search_gets_the_vector_of_each_newest_step(policy, monkeypatch):
     seen, generate = {}, policy.generate
 
     def watched(requests):
@@ -105,7 +109,7 @@ def test_a_search_gets_the_vector_of_each_newest_step():
                 seen[path] = sample.vector
         return generation
 
-    policy.generate = watched
+    monkeypatch.setattr(policy, "generate", watched)
     searcher = Searcher(
         policy=policy,
         strategy=dataclasses.replace(search.majority(), needs_vectors=True),
@@ -137,34 +141,26 @@ def _line(result, node):
     return found[::-1]
 
 
-@pytest.mark.parametrize(
-    "strategy", [search.methods.dora(), search.methods.ets()], ids=lambda each: each.name
-)
-def test_searches_of_the_embedded_world_are_answered(strategy):
-    policy = HuggingFaceGenerator(policy_path("weak"), max_step_tokens=32, max_answer_tokens=64)
-    searcher = Searcher(
-        policy=policy,
-        scorer=HuggingFaceScorer(prm_path("exact"), WORLD),
-        strategy=strategy,
-        num_candidates=4,
-    )
-    results = searcher.run([QUESTION, Question("r", "(7+5)*(9-2)=?")])
+def searched_with_a_prm(policy, strategy, *questions):
+    scorer = HuggingFaceScorer(prm_path("exact"), WORLD)
+    searcher = Searcher(policy=policy, scorer=scorer, strategy=strategy, num_candidates=4)
+    return searcher.run(questions)
+
+
+def test_searches_of_the_embedded_world_are_answered(policy):
+    other = Question("r", "(7+5)*(9-2)=?")
+    results = searched_with_a_prm(policy, search.methods.dora(), QUESTION, other)
     assert [result.status for result in results] == ["answered", "answered"]
 
 
-def test_a_search_counts_the_programs_that_were_not_solved(monkeypatch):
+def test_a_search_counts_the_programs_that_were_not_solved(policy, monkeypatch):
     monkeypatch.setattr(ets_program, "MAX_VISITS", 0)
-    policy = HuggingFaceGenerator(policy_path("weak"), max_step_tokens=32, max_answer_tokens=64)
-    searcher = Searcher(
-        policy=policy,
-        scorer=HuggingFaceScorer(prm_path("exact"), WORLD),
-        strategy=search.methods.ets(cluster_distance=0.06),  # of no other test: it is compiled anew
-        num_candidates=4,
-    )
+    # The distance is of no other test, so that the search is compiled anew.
+    strategy = search.methods.ets(cluster_distance=0.06)
     with pytest.warns(
         RunWarning, match=r"'ets', N=4: the solver reached its limit in (\d+) of \1 s"
     ):
-        (result,) = searcher.run([QUESTION])
+        (result,) = searched_with_a_prm(policy, strategy, QUESTION)
     assert result.ledger.unsolved == result.steps > 0
     assert result.status == "answered"
 

@@ -9,6 +9,7 @@ import pytest
 import scripted_engine
 import tiny_models
 import torch
+import yaml
 from byte_vocabulary import byte_tokenizer, token_id
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from cats_jax.models.resolve import resolve_models
 from cats_jax.models.serving.generator import EngineGenerator
 from cats_jax.models.serving.token_engine import TokenSample
 from cats_jax.models.source import ModelFolders, thought_tokens
-from cats_jax.protocols import Question, Step, StepRequest
+from cats_jax.protocols import Question, Scoring, Step, StepRequest, TokenUsage
 from cats_jax.specs.models import PolicySpec
 from cats_jax.world import prm_path
 
@@ -148,9 +149,9 @@ def test_a_thought_and_the_first_step_of_the_answer_are_one_step(folder, plain):
     assert judge.extract([first.step.text, second.step.text]) == "3"
     # The pieces of a path are its tokens, so that nothing is encoded anew.
     assert engine.asked[-1].prompt[engine.first :] == first.step.token_ids
-    ((whole,),) = [policy.generate([dataclasses.replace(ONE, to_end=True)]).samples]
-    assert whole[0].step.token_ids == (*ids_of(CALM), 1)
-    assert whole[0].finish == "end"
+    ((whole,),) = policy.generate([dataclasses.replace(ONE, to_end=True)]).samples
+    assert whole.step.token_ids == (*ids_of(CALM), 1)
+    assert whole.finish == "end"
 
 
 def test_a_thought_is_closed_at_its_budget(folder, plain):
@@ -307,7 +308,7 @@ def test_a_model_that_ends_within_its_thought_gives_no_answer(folder, plain):
 def test_whole_answers_and_searches(folder, plain):
     format = thinking(budget=40)
     policy, engine = writing(folder, plain, telling(CALM), format)
-    for strategy in (search.best_of_n(), search.majority(), search.beam(expansion=2)):
+    for strategy in (search.best_of_n(), search.beam(expansion=2)):
         searcher = Searcher(
             policy=policy, scorer=Halves(), strategy=strategy, num_candidates=2, max_depth=4
         )
@@ -321,8 +322,6 @@ class Halves:
     name, num_parameters, sparsity_total, sparsity_last_layer = "halves", 0, 0.0, 0.0
 
     def score(self, questions, paths):
-        from cats_jax.protocols import Scoring, TokenUsage
-
         return Scoring([0.5] * len(paths), [TokenUsage()] * len(paths), 0.0)
 
     def keep_only(self, question, paths):
@@ -524,8 +523,6 @@ def test_a_prm_reads_the_answer_s_steps_only(engine):
     ],
 )
 def test_a_wrong_value_is_named(tmp_path, values, message):
-    import yaml
-
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"thinking": values}))
     with pytest.raises(BadInputError, match="thinking") as error:
@@ -585,15 +582,10 @@ def test_the_context_has_room_for_the_thought(folder, tmp_path):
         policy.check_question(QUESTION)
     small = tmp_path / "small.yaml"
     small.write_text("thinking: {budget: 20}\n")
-    specs = [
-        dataclasses.replace(spec, format=f, max_answer_tokens=1) for f in (str(small), "plain")
-    ]
-    lengths: list[Any] = [
-        resolve_models(dataclasses.replace(each, backend="vllm", device="cpu"), (), [QUESTION], 2)[
-            0
-        ]
-        for each in specs
-    ]
-    assert lengths[0].max_model_len - lengths[1].max_model_len == 20 + len(
-        "<think>\n\n</think>\n\n"
-    )
+    spec = dataclasses.replace(spec, max_answer_tokens=1, backend="vllm", device="cpu")
+
+    def length(format) -> Any:
+        resolved, _ = resolve_models(dataclasses.replace(spec, format=format), (), [QUESTION], 2)
+        return resolved.max_model_len
+
+    assert length(str(small)) - length("plain") == 20 + len("<think>\n\n</think>\n\n")

@@ -484,7 +484,7 @@ def test_searches_without_token_ids(monkeypatch, tmp_path, hf_policy, hf_scorer,
         policy = chat.chat_policy(spec)
         assert "whole answers and single steps by continuation; a start without" in policy.found
         right, steps = {}, {}
-        for strategy in (greedy(), majority(), best_of_n(), beam(), load_controller("cats")):
+        for strategy in (greedy(), best_of_n(), beam(), load_controller("cats")):
             before = sampled_by(address)
             searcher = Searcher(
                 policy=policy, scorer=hf_scorer, strategy=strategy, num_candidates=4

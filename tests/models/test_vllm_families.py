@@ -24,9 +24,9 @@ def folders(tmp_path_factory):
 
 
 # An engine takes ten seconds of a core and more, and what it is asked for depends on the read-out
-# alone: one release of RLHFlow; over HTTP a family with two tokens, and one whose head has labels.
+# alone: one release of RLHFlow; over HTTP a head with labels (two tokens are in `test_vllm.py`).
 _FAMILIES = [(name, "in_process") for name in prm_families.NAMES if name != "rlhflow-deepseek"]
-_FAMILIES += [(name, "http") for name in ("math-shepherd", "qwen2.5-math-prm")]
+_FAMILIES += [("qwen2.5-math-prm", "http")]
 
 
 @pytest.fixture(scope="module", params=_FAMILIES, ids="-".join)

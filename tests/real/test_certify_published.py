@@ -28,17 +28,21 @@ def test_qwen(shared):
     assert line[7] == "0"
 
 
-def test_samples(shared):
-    found = study.read_samples(shared("real/smollm2/samples_1_660.jsonl.gz"))
-    assert found.right.shape == (660, 16)
+@pytest.fixture(scope="module")
+def samples(shared):
+    return study.read_samples(shared("real/smollm2/samples_1_660.jsonl.gz"))
+
+
+def test_samples(samples):
+    assert samples.right.shape == (660, 16)
     # A vote over one solution with an answer is that solution.
-    assert found.majority_of(1).sum() == (found.right[:, 0] & (found.scores[:, 0] >= 0)).sum()
-    assert found.majority_of(16).mean() == pytest.approx(0.115, abs=5e-4)
+    first = samples.right[:, 0] & (samples.scores[:, 0] >= 0)
+    assert samples.majority_of(1).sum() == first.sum()
+    assert samples.majority_of(16).mean() == pytest.approx(0.115, abs=5e-4)
 
 
-def test_selective_answers(shared):
-    found = study.read_samples(shared("real/smollm2/samples_1_660.jsonl.gz"))
-    shares, votes = found.majority_share(16), found.majority_of(16)
+def test_selective_answers(samples):
+    shares, votes = samples.majority_share(16), samples.majority_of(16)
     assert set(shares * 16) <= set(range(17))
     line = study.selective_line("votes", shares, votes, np.arange(1, 17) / 16, 0.25)
     # A share of 4 of 16 is certified; of lower shares too few are right.

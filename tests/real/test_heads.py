@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import made_runs
@@ -25,6 +24,7 @@ from cats_jax.scoring.labelled import read_labelled
 from cats_jax.specs.models import PrmSpec
 from studies.real import (
     head_quality,
+    labelled_data,
     outcome_labels,
     prune,
     rescore_heads,
@@ -49,11 +49,14 @@ def base(tmp_path_factory):
     return tiny_models.save_model(tmp_path_factory.mktemp("models") / "base", seed=2)
 
 
+def jsonl(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
 @pytest.fixture
 def rows(tmp_path):
-    file = tmp_path / "steps.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return file
+    return jsonl(tmp_path / "steps.jsonl", ROWS)
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def test_a_block_is_computed_again_only_for_other_solutions(base, rows, tmp_path
               step_states.digests_of(file))  # fmt: skip
     run_script(step_states, *arguments)
     assert not load_file(file)["states"].any()
-    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[::-1]))
+    jsonl(rows, ROWS[::-1])
     rows.write_text(rows.read_text().replace("[1, 1, 0]", "[1, 0, 0]"))
     with pytest.raises(SystemExit, match=r"is of other solutions: run step_states on .* again"):
         train_head.load_steps(states, [rows])
@@ -117,8 +120,8 @@ def test_a_block_is_computed_again_only_for_other_solutions(base, rows, tmp_path
 
 def test_each_step_gets_its_own_held_out_score(base, rows, tmp_path):
     """The rows of two files are joined; a solution is found again by its text."""
-    other = tmp_path / "other.jsonl"
-    other.write_text(json.dumps({"question": "2+2=?", "steps": ["2+2=4"], "labels": [1]}) + "\n")
+    row = {"question": "2+2=?", "steps": ["2+2=4"], "labels": [1]}
+    other = jsonl(tmp_path / "other.jsonl", [row])
     encoder = step_states.make_encoder(FORMAT, load_tokenizer(base))
     backbone = AutoModel.from_pretrained(base).eval()
     for file in (rows, other):
@@ -211,12 +214,9 @@ def test_no_score_is_of_a_head_that_saw_the_question():
     assert trained.facts["questions"] == 30
 
 
-def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path):
+def test_pruning_zeroes_the_smallest_weights_of_the_layers(base, tmp_path, run_script):
     target = tmp_path / "pruned"
-    subprocess.run(
-        [sys.executable, "-m", "studies.real.prune", str(base), str(target),
-         "--sparsity", "0.3"], check=True, cwd=ROOT,
-    )  # fmt: skip
+    run_script(prune, base, target, "--sparsity", "0.3")
     before = AutoModel.from_pretrained(base).state_dict()
     after = AutoModel.from_pretrained(target).state_dict()
     assert before.keys() == after.keys()
@@ -308,8 +308,7 @@ def test_heads_are_compared_by_the_paths_that_they_choose(tmp_path, run_script, 
          "labels": [label] * len(logits[name])}
         for question, name, label in (("p", "a", 1), ("p", "b", 0), ("q", "c", 1), ("q", "d", 0))
     ]  # fmt: skip
-    steps, head = tmp_path / "steps.jsonl", tmp_path / "mine.safetensors"
-    steps.write_text("".join(json.dumps(row) + "\n" for row in paths))
+    steps, head = jsonl(tmp_path / "steps.jsonl", paths), tmp_path / "mine.safetensors"
     block = step_states.by_length(steps)
     states = [[logit] for path in block for logit in logits[path.steps[0][0]]]
     owner = [i for i, path in enumerate(block) for _ in path.steps]
@@ -320,10 +319,9 @@ def test_heads_are_compared_by_the_paths_that_they_choose(tmp_path, run_script, 
         tmp_path / "steps-000000.safetensors", {step_states.DIGEST: step_states.digest(block)},
     )  # fmt: skip
     save_file({"weight": np.ones((1, 1), np.float32), "bias": np.zeros(1, np.float32)}, head)
-    trained = tmp_path / "other.jsonl"
     rows = [{**row, "scores": {"other": [0.1] * len(row["steps"])}} for row in paths]
     del rows[-1]["scores"]  # as of a path that was cut
-    trained.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trained = jsonl(tmp_path / "other.jsonl", rows)
     out = tmp_path / "paths.jsonl"
     run_script(head_quality, tmp_path, out, "--steps", steps, "--heads", head,
                "--held-out", trained, "--path-score", "min")  # fmt: skip
@@ -338,19 +336,17 @@ def test_heads_are_compared_by_the_paths_that_they_choose(tmp_path, run_script, 
     assert {scores["other"][0] for scores in found.values()} == {0.1}
 
 
-def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path):
+def test_labelled_questions_are_left_out_of_the_test_questions(tmp_path, run_script):
     labelled = [{"data": f"set-{i % 2}", **row, "scores": {}} for i, row in enumerate(ROWS)]
-    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labelled))
+    every = jsonl(tmp_path / "all.jsonl", labelled)
     # The second text differs from the labelled one in a space and a comma.
     questions = [{"question": text, "answer": "7"} for text in ("2+2=?", "3 + 4=?,", "5=?")]
     problems = [{"problem": text, "answer": "7"} for text in ("3+4 = ?", "9=?")]
-    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
-    (tmp_path / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
-    subprocess.run(
-        [sys.executable, "-m", "studies.real.labelled_data", str(tmp_path / "all.jsonl"),
-         str(tmp_path / "data"), "--questions", str(tmp_path / "gsm8k.jsonl"),
-         str(tmp_path / "math.jsonl")], check=True, cwd=ROOT,
-    )  # fmt: skip
+    files = [
+        jsonl(tmp_path / "gsm8k.jsonl", questions),
+        jsonl(tmp_path / "math.jsonl", problems),
+    ]
+    run_script(labelled_data, every, tmp_path / "data", "--questions", *files)
     found = {
         file.stem: [json.loads(line) for line in file.read_text().splitlines()]
         for file in (tmp_path / "data").iterdir()
@@ -367,8 +363,7 @@ def test_the_scores_of_one_step_are_those_of_the_paths_that_have_it(tmp_path, ru
         {"question": "q", "steps": ["c"], "labels": [0], "scores": {"p": [0.3]}},
         {"question": "q", "steps": ["d", "e"], "labels": [0, 0], "error": "too long"},
     ]
-    made = tmp_path / "paths.jsonl"
-    made.write_text("".join(json.dumps(row) + "\n" for row in paths))
+    made = jsonl(tmp_path / "paths.jsonl", paths)
     for step, scores in ((1, [[0.1], [0.3]]), (2, [[0.2]])):
         run_script(scores_at_step, made, tmp_path / "out.jsonl", "--step", str(step))
         rows = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))

@@ -74,6 +74,11 @@ def llama(shared):
 
 
 @pytest.fixture(scope="session")
+def vocabularies(qwen, llama):
+    return {"qwen2.5": qwen, "llama-3.1": llama}
+
+
+@pytest.fixture(scope="session")
 def pieces(shared):
     return real_tokenizers.pieces(shared)
 
@@ -218,8 +223,8 @@ HERE = {"device": "cpu", "dtype": "float32", "num_threads": 1}
 
 
 @pytest.mark.parametrize("name", ["qwen2.5", "llama-3.1"])
-def test_a_step_ends_at_every_token_that_holds_the_separator(texts, qwen, llama, name):
-    vocabulary = {"qwen2.5": qwen, "llama-3.1": llama}[name]
+def test_a_step_ends_at_every_token_that_holds_the_separator(texts, vocabularies, name):
+    vocabulary = vocabularies[name]
     holds = sorted(i for i, token in vocabulary.bytes.items() if b"\n\n" in token)
     assert texts[name].separators == holds
     known = [vocabulary.ids(text) for text in (".\n\n", ":\n\n", ")\n\n", "\n\n\n", "  \n\n")]
@@ -229,9 +234,9 @@ def test_a_step_ends_at_every_token_that_holds_the_separator(texts, qwen, llama,
 
 
 @pytest.mark.parametrize("name", ["qwen2.5", "llama-3.1"])
-def test_a_step_s_text_is_what_stands_before_the_separator(texts, qwen, llama, name):
+def test_a_step_s_text_is_what_stands_before_the_separator(texts, vocabularies, name):
     """For every separator, behind heads of any bytes: cut characters, newlines, a separator."""
-    vocabulary = {"qwen2.5": qwen, "llama-3.1": llama}[name]
+    vocabulary = vocabularies[name]
     step_text, rng = texts[name], random.Random(0)
     cut = vocabulary.ids("龘")[:-1]
     newline, pure = (vocabulary.ids(text) for text in ("\n", "\n\n"))
@@ -253,10 +258,10 @@ def test_a_step_s_text_is_what_stands_before_the_separator(texts, qwen, llama, n
                 assert not found.startswith("\n")
 
 
-def test_characters_that_span_tokens_are_whole_in_steps_of_real_text(texts, qwen, llama):
+def test_characters_that_span_tokens_are_whole_in_steps_of_real_text(texts, vocabularies):
     """Every step is decoded by itself; the texts between separators are those of the whole."""
     whole = "龘 is 😵‍💫.\n\n𝜋≈3:\n\n(中文 龘)\n\n𠮷\n\n½ 🏴‍☠️\n\n\\boxed{龘}"
-    for name, vocabulary in (("qwen2.5", qwen), ("llama-3.1", llama)):
+    for name, vocabulary in vocabularies.items():
         steps = split(vocabulary.ids(whole), texts[name].separators)
         found = [texts[name].text(ids, "step") for ids in steps[:-1]]
         found.append(texts[name].text((*steps[-1], texts[name].ends[0]), "end"))
@@ -265,8 +270,8 @@ def test_characters_that_span_tokens_are_whole_in_steps_of_real_text(texts, qwen
 
 
 @pytest.mark.parametrize("name", ["qwen2.5", "llama-3.1"])
-def test_a_character_cut_by_the_end_of_a_step_is_replaced_on_both_sides(texts, qwen, llama, name):
-    vocabulary = {"qwen2.5": qwen, "llama-3.1": llama}[name]
+def test_a_character_cut_by_the_end_of_a_step_is_replaced_on_both_sides(texts, vocabularies, name):
+    vocabulary = vocabularies[name]
     character, (stop,) = vocabulary.ids("龘"), vocabulary.ids(".\n\n")
     end = texts[name].ends[0]
     for k in range(1, len(character)):
@@ -320,8 +325,8 @@ def not_canonical(vocabulary, *, number, seed):
 
 
 @pytest.mark.parametrize("name", ["qwen2.5", "llama-3.1"])
-def test_a_path_is_the_prompt_and_the_ids_as_sampled(served, qwen, llama, name):
-    vocabulary = {"qwen2.5": qwen, "llama-3.1": llama}[name]
+def test_a_path_is_the_prompt_and_the_ids_as_sampled(served, vocabularies, name):
+    vocabulary = vocabularies[name]
     steps = not_canonical(vocabulary, number=8, seed=1)
     generator = served[name]
     engine = generator._engine = Recorder()

@@ -5,6 +5,7 @@ import resource
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from search_server import HeldPolicy, letters, running
 from cats_jax.errors import BadInputError
 from cats_jax.server import connections
 from cats_jax.server.connections import most_connections
+from cats_jax.server.run import Server
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BEGUN = (
@@ -115,21 +117,14 @@ def test_connections_are_fewer_than_descriptors(monkeypatch):
 
 
 def test_connections_that_can_not_be_accepted_do_not_fill_the_log(caplog):
-    with running(letters()) as found:
-        loop = FakeLoop()
-        full = OSError(24, "Too many open files")
-        message = "socket.accept() out of system resource"
-        for _ in range(2000):
-            found.server._note_failure(loop, {"message": message, "exception": full})
-        other = {"message": "a task has failed", "exception": OSError(5, "Input/output error")}
-        found.server._note_failure(loop, other)
+    seen = []
+    loop = SimpleNamespace(default_exception_handler=seen.append)
+    server = Server(None, None, connections=20, grace=0)
+    full = OSError(24, "Too many open files")
+    message = "socket.accept() out of system resource"
+    for _ in range(2000):
+        server._note_failure(loop, {"message": message, "exception": full})
+    other = {"message": "a task has failed", "exception": OSError(5, "Input/output error")}
+    server._note_failure(loop, other)
     assert caplog.text.count("Too many open files") == 1
-    assert loop.seen == [other]
-
-
-class FakeLoop:
-    def __init__(self):
-        self.seen = []
-
-    def default_exception_handler(self, context):
-        self.seen.append(context)
+    assert seen == [other]

@@ -230,6 +230,12 @@ def test_a_system_message_stands_before_the_question():
     assert parsed(messages=blank).request.system is None
 
 
+@pytest.fixture(scope="module")
+def offer():
+    cats = {"name": "cats", "price": 0.1}  # of the shipped controller, trained at up to 0.6
+    return letters(budget=40, strategies=["beam", cats]).offer
+
+
 @pytest.mark.parametrize(
     ("extra", "match"),
     [
@@ -244,9 +250,7 @@ def test_a_system_message_stands_before_the_question():
         ({"messages": [{"role": "system", "content": ""}, *GOOD["messages"]]}, "system message"),
     ],
 )
-def test_what_is_not_offered_is_refused(extra, match):
-    cats = {"name": "cats", "price": 0.1}  # of the shipped controller, trained at up to 0.6
-    offer = letters(budget=40, strategies=["beam", cats]).offer
+def test_what_is_not_offered_is_refused(offer, extra, match):
     assert offer.settings(parsed().request).budget == 40
     with pytest.raises(RefusedRequestError, match=match) as refused:
         offer.settings(parsed(**extra).request)

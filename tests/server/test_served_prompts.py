@@ -23,16 +23,17 @@ def _post(found, text, strategy):
 
 def test_a_question_whose_comparison_does_not_fit_is_refused():
     """The policy reads 200 characters, and the prompt of a comparison alone has more."""
-    for strategy in ("gen_select", "pairwise_borda", "llama_berry"):
-        policy = Comparer(first, context=200)
-        with running(letters(policy, strategies=[strategy, "majority"])) as found:
+    policy = Comparer(first, context=200)
+    compared = ["gen_select", "pairwise_borda", "llama_berry"]
+    with running(letters(policy, strategies=[*compared, "majority"])) as found:
+        for strategy in compared:
             refused = _post(found, "which letters?", strategy)
             assert refused.status_code == 400
             assert "prompt" in refused.json()["error"]["message"]
             assert "of this request" in refused.json()["error"]["message"]
-            assert not policy.calls
-            assert _post(found, "which letters?", "majority").status_code == 200
-            assert found.engine.state == "ready"
+        assert not policy.calls
+        assert _post(found, "which letters?", "majority").status_code == 200
+        assert found.engine.state == "ready"
 
 
 def test_the_prompts_are_those_of_the_start(tmp_path):
