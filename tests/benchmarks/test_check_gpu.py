@@ -123,12 +123,14 @@ def test_only_integers_and_flags_must_be_equal():
     assert core.num_different(ours, theirs) == 1
 
 
-def test_without_a_gpu_a_part_is_refused_in_one_line(tmp_path):
-    done = _run("core", "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 2
-    assert "sees no CUDA device" in done.stderr
-    assert "--rehearse" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_without_a_gpu_a_part_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # the part sets some of them
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["check_gpu.py", "core", "--out", str(tmp_path)])
+    assert check_gpu.main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "sees no CUDA device" in line
+    assert "--rehearse" in line
 
 
 # Made models
@@ -139,8 +141,17 @@ def made(tmp_path_factory):
     return bridge.MadeModels(tmp_path_factory.mktemp("made"), made_models.TINY, "cpu")
 
 
-def test_steps_and_answers_end_like_those_of_text(made):
-    model = float32.causal_model(made.policy_folder(), "cpu", 1)
+@pytest.fixture(scope="module")
+def model(made):
+    return float32.causal_model(made.policy_folder(), "cpu", 1)
+
+
+@pytest.fixture(scope="module")
+def plain(made):
+    return AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
+
+
+def test_steps_and_answers_end_like_those_of_text(made, model):
     vocabulary = model.tokenizer.get_vocab()
     separators = [vocabulary[text.replace("\n", "Ċ")] for text in made_models.SEPARATORS]
     unigram = made_models.unigram(vocabulary, made_models.TINY.vocabulary)
@@ -151,8 +162,7 @@ def test_steps_and_answers_end_like_those_of_text(made):
     assert 20 < np.mean([len(tokens) for tokens, _ in samples]) < 50
 
 
-def test_the_models_numbers_depend_on_the_tokens_before(made):
-    model = float32.causal_model(made.policy_folder(), "cpu", 1)
+def test_the_models_numbers_depend_on_the_tokens_before(model):
     tokens = torch.tensor([[300, 301, 302, 303], [310, 311, 312, 303]])
     kv = torch.zeros(4, 2, 2, 4, 16)
     mask = torch.full((4, 4), -torch.inf).triu(1).expand(2, 1, 4, 4)
@@ -163,8 +173,7 @@ def test_the_models_numbers_depend_on_the_tokens_before(made):
     assert 0.02 < float(change) < 2.0
 
 
-def test_no_layer_writes_to_the_constant_channel(made):
-    plain = AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
+def test_no_layer_writes_to_the_constant_channel(plain):
     seen = []
     plain.model.norm.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     with torch.inference_mode():
@@ -174,14 +183,11 @@ def test_no_layer_writes_to_the_constant_channel(made):
     assert float(constant[0, 0]) > 5 * float(others.norm(dim=-1).max())
 
 
-def test_log_probabilities_are_those_of_transformers(made):
-    model = float32.causal_model(made.policy_folder(), "cpu", 1)
+def test_log_probabilities_are_those_of_transformers(model, plain):
     in_one_pass = float32.forced_log_probs(model, one_by_one=False)
     token_by_token = float32.forced_log_probs(model, one_by_one=True)
     np.testing.assert_allclose(in_one_pass, token_by_token, atol=1e-4)
-    plain = AutoModelForCausalLM.from_pretrained(made.policy_folder(), dtype=torch.float32)
-    rng = np.random.default_rng(0)
-    path = made_models.made_path(4, rng)
+    path = made_models.made_path(4, np.random.default_rng(0))
     ids = model.tokenizer("".join(step.text for step in path))["input_ids"][: float32.TOKENS]
     with torch.inference_mode():
         expected = plain(torch.tensor([ids])).logits.double().log_softmax(-1)[0]
@@ -211,24 +217,6 @@ def test_shapes_are_those_of_the_published_models():
 # All parts
 
 
-def _run(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "check_gpu.py"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )
-
-
-def _rehearse(folder):
-    done = _run(
-        *(*check_gpu.PARTS, "--rehearse", "--out", str(folder)),
-        *("--minutes", "10", "--row-seconds", "600"),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 _ROWS = {
     "core": ("cats, 2 questions x 4", "beam, 2 questions x 4"),
     "training": ("2 searches x 4",),
@@ -249,7 +237,16 @@ _ROWS = {
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # every part once, and two processes that import JAX and torch
 def test_rehearsal(tmp_path):
-    _rehearse(tmp_path)
+    script = [sys.executable, str(ROOT / "benchmarks" / "check_gpu.py"), *check_gpu.PARTS]
+    options = ["--rehearse", "--out", str(tmp_path), "--minutes", "10", "--row-seconds", "600"]
+    done = subprocess.run(
+        [*script, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     for part in check_gpu.PARTS:  # one test: each worker would rehearse all parts for its own
         check_part(part, json.loads((tmp_path / f"{part}.json").read_text()))
         assert f"## {part}\n" in (tmp_path / "report.md").read_text()

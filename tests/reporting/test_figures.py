@@ -10,7 +10,7 @@ import made_runs
 import numpy as np
 import pytest
 import run_folders
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 from matplotlib.path import Path
@@ -360,6 +360,7 @@ def test_finished_paths_are_judged_by_their_own_answers(tmp_path):
     assert paths.questions.tolist() == ["a", "a", "a", "b"]
 
 
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_bins_against_counting(seed):
     rng = np.random.default_rng(seed)
@@ -452,10 +453,10 @@ def test_figures_of_damaged_trees_are_left_out_with_a_warning(tmp_path):
 
 
 def test_files_are_the_same_each_time_and_their_text_is_text(tmp_path):
-    found = grid(STRATEGIES[1:3], prms=("exact",), sizes=(4,))
+    found = [group(name, (1, 0), flops=0.0) for name in STRATEGIES[1:3]]
     first = write_figures(found, tmp_path, "A title", ("png", "svg", "pdf"))
     content = {path.name: path.read_bytes() for path in first}
-    assert len(content) == 6
+    assert len(content) == 3
     second = write_figures(found, tmp_path, "A title", ("png", "svg", "pdf"))
     assert {path.name: path.read_bytes() for path in second} == content
     for name, data in content.items():

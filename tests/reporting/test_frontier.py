@@ -1,7 +1,6 @@
 """Frontiers, mixtures and the choice by predicted difficulty, against plain Python."""
 
 import csv
-import dataclasses
 import itertools
 import json
 import pathlib
@@ -163,6 +162,15 @@ def test_a_choice_goes_to_other_questions_by_the_scores_there():
 # The command
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_figures():
+    """A report draws the same figures without a frontier."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("figures", "run_report"):
+            patch.setattr(f"cats_jax.reporting.{module}.write_figures", lambda *_, **__: [])
+        yield
+
+
 CELLS = {  # right of 8 questions, tokens
     ("greedy", 1, None): (2, 10),
     ("beam", 4, "good"): (4, 40),
@@ -173,19 +181,26 @@ CELLS = {  # right of 8 questions, tokens
 STRATEGIES = ["greedy", "beam", ("cats", "cats"), ("cats", "cats-cheap")]
 
 
-def runs(folder, *, test_cells=CELLS, test_name="t", **changes):
+def rows_of(cells, name, *, more=0, number=8, **changes):
+    """Rows of questions whose ids begin with a name, of which `more` than the cell's are right."""
+    return [
+        row(*key, question=f"{name}{q}", correct=q < right + more, tokens=cost, **changes)
+        for key, (right, cost) in cells.items()
+        for q in range(number)
+    ]
+
+
+def written(folder, rows, **changes):
+    write_run(folder, rows, **{"strategies": STRATEGIES, **changes})
+    return str(folder)
+
+
+def runs(folder, *, test_cells=CELLS, **changes):
     """A validation and a test run; on test every configuration is right once more."""
-    paths = []
-    for name, cells, more in (("v", CELLS, 0), (test_name, test_cells, 1)):
-        rows = [
-            row(strategy, n, prm, question=f"{name}{q}", correct=q < right + more, tokens=cost)
-            for (strategy, n, prm), (right, cost) in cells.items()
-            for q in range(8)
-        ]
-        own = {"strategies": STRATEGIES, **(changes if more else {})}
-        write_run(folder / name / str(more), rows, **own)
-        paths.append(str(folder / name / str(more)))
-    return paths
+    return [
+        written(folder / "v", rows_of(CELLS, "v")),
+        written(folder / "t", rows_of(test_cells, "t", more=1), **changes),
+    ]
 
 
 def test_the_report_compares_a_controller_with_the_frontier(tmp_path, capsys):
@@ -274,31 +289,21 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path, capsys):
 
 
 def test_questions_with_equal_numbers_are_other_questions(tmp_path, capsys):
-    folders = []
-    for name, gold in (("v", "1"), ("t", "2")):
-        rows = [
-            row(strategy, n, prm, question=f"q{q}", gold=gold, correct=q < right, tokens=cost)
-            for (strategy, n, prm), (right, cost) in CELLS.items()
-            for q in range(8)
-        ]
-        write_run(tmp_path / name, rows, strategies=STRATEGIES)
-        folders.append(str(tmp_path / name))
-    assert cli.run(["report", folders[1], "--frontier", folders[0]]) == 0
+    validation, test = (
+        written(tmp_path / name, rows_of(CELLS, "q", gold=gold))
+        for name, gold in (("v", "1"), ("t", "2"))
+    )
+    assert cli.run(["report", test, "--frontier", validation]) == 0
 
 
 def test_data_sets_are_matched_by_their_labels(tmp_path, capsys):
     def write(name, *datasets):
         rows = [
-            row(strategy, n, prm, question=f"{name}{dataset}{q}", correct=q < right, tokens=cost)
+            each
             for dataset in datasets
-            for (strategy, n, prm), (right, cost) in CELLS.items()
-            for q in range(4)
+            for each in rows_of(CELLS, f"{name}{dataset}", number=4, dataset=dataset)
         ]
-        rows = [
-            dataclasses.replace(each, dataset=each.question[1:-1], key=each.key) for each in rows
-        ]
-        write_run(tmp_path / name, rows, strategies=STRATEGIES)
-        return str(tmp_path / name)
+        return written(tmp_path / name, rows)
 
     test, two = write("t", "aime"), write("v", "math", "gsm")
     assert cli.run(["report", test, "--frontier", two]) == 2

@@ -12,7 +12,14 @@ from made_runs import row, write_run
 
 from cats_jax import cli
 from cats_jax.errors import BadInputError
-from cats_jax.reporting.paper_cells import ABLATIONS, DATASETS, POLICY, PRMS, searched
+from cats_jax.reporting.paper_cells import (
+    ABLATIONS,
+    DATASETS,
+    POLICY,
+    PRMS,
+    nothing_found,
+    searched,
+)
 from cats_jax.reporting.paper_tables import paper_sheets
 from cats_jax.specs.recipe import load_recipe
 
@@ -73,11 +80,9 @@ def test_means_are_those_of_plain_python(tmp_path):
         for seed in range(2)
     ]
     (sheet,) = paper_sheets([write(tmp_path, rows, ["with", "without"], "aime24")])
-    for label, prm in itertools.product(("with", "without"), LABELS):
+    names = {"math-shepherd": "Math-Shepherd-PRM-7B", "skywork": "Skywork-PRM-1.5B"}
+    for label, prm in itertools.product(("with", "without"), names):
         right = [r.correct for r in rows if (r.strategy, r.prm) == (label, prm)]
-        names = {"math-shepherd": "Math-Shepherd-PRM-7B", "skywork": "Skywork-PRM-1.5B"}
-        if prm not in names:
-            continue
         found = cell(sheet, row=f"{label} sparsity", prm=names[prm], dataset="AIME24")
         assert found["ours"] == pytest.approx(100 * sum(right) / len(right))
         assert found["ours_low"] < found["ours"] < found["ours_high"]
@@ -168,23 +173,21 @@ def test_two_runs_of_one_cell_are_refused(tmp_path):
         paper_sheets(runs)
 
 
-@pytest.mark.parametrize(
-    ("policy", "dataset", "label"),
-    [
+def test_runs_of_which_the_paper_has_nothing_are_told_what_was_looked_for(tmp_path, capsys):
+    for policy, dataset, label in (
         ("weak", "math500", "cats"),
         ("models/Qwen2.5-7B-Instruct", "math", "cats"),
         ("models/Qwen2.5-7B-Instruct", "math500", "mine"),
-    ],
-)
-def test_runs_of_which_the_paper_has_nothing_are_told_what_was_looked_for(
-    tmp_path, capsys, policy, dataset, label
-):
-    write(tmp_path, [row(label, 4, "skywork")], [label], dataset, policy)
-    assert cli.run(["report", str(tmp_path), "--paper"]) == 0
-    (sentence,) = [line for line in capsys.readouterr().out.splitlines() if "nothing of" in line]
-    assert f"the policies {policy.rpartition('/')[-1]}, the data sets {dataset}," in sentence
-    assert "Qwen2.5-7B-Instruct, the data sets math500, aime24, gsm8k, olympiadbench" in sentence
-    assert "Skywork-o1-Open-PRM-Qwen-2.5-1.5B" in sentence
+    ):
+        folder = tmp_path / f"{policy[:4]}-{dataset}-{label}"
+        run = write(folder, [row(label, 4, "skywork")], [label], dataset, policy)
+        assert paper_sheets([run]) == []
+        sentence = nothing_found([run])
+        assert f"the policies {policy.rpartition('/')[-1]}, the data sets {dataset}," in sentence
+        assert "Qwen2.5-7B-Instruct, the data sets math500, aime24, gsm8k, olympiad" in sentence
+        assert "Skywork-o1-Open-PRM-Qwen-2.5-1.5B" in sentence
+    assert cli.run(["report", str(folder), "--paper"]) == 0
+    assert sentence in capsys.readouterr().out.splitlines()
 
 
 def test_no_number_of_the_ablations_is_missing():

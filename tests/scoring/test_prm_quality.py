@@ -29,8 +29,11 @@ def figures(tmp_path, rows, *, num_resamples=2, **settings):
     return group, {prm.prm: prm for prm in group.prms}
 
 
-def made_up_rows(seed, questions=12):
-    """Several solutions a question, which begin alike; some labels are missing."""
+def made_up_rows(seed, questions=12, lowest=0.0):
+    """Several solutions a question, which begin alike; some labels are missing.
+
+    Scores are from `lowest` to 1 - `lowest`.
+    """
     rng = random.Random(seed)
     rows = []
     for number in range(questions):
@@ -41,6 +44,7 @@ def made_up_rows(seed, questions=12):
             labels = [truth.setdefault(end, rng.random() < 0.6) for end in ends]
             labels = [None if rng.random() < 0.2 else int(label) for label in labels]
             scores = [round(rng.random(), 1) for _ in steps]
+            scores = [min(max(score, lowest), 1 - lowest) for score in scores]
             cut = rng.randint(0, len(steps))
             rows.append(
                 {"question": f"q{number}", "steps": steps, "labels": labels[:cut], "scores": scores}
@@ -116,10 +120,7 @@ def mean(values):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_figures_are_those_of_plain_python(tmp_path, seed):
-    rows = made_up_rows(seed)
-    # Scores of 0 and 1 get a test of their own.
-    for row in rows:
-        row["scores"] = [min(max(score, 0.05), 0.95) for score in row["scores"]]
+    rows = made_up_rows(seed, lowest=0.05)  # scores of 0 and 1 get a test of their own
     oracle = Oracle(rows)
     group, prms = figures(tmp_path, rows)
     found = prms["scores"]
@@ -190,9 +191,7 @@ def test_exact_scores_have_informative_bounds(tmp_path):
 
 
 def test_intervals_are_by_question(tmp_path):
-    rows = made_up_rows(1, questions=40)
-    for row in rows:
-        row["scores"] = [min(max(score, 0.05), 0.95) for score in row["scores"]]
+    rows = made_up_rows(1, questions=40, lowest=0.05)
     # A step that is not labelled tells the copies apart: their questions stay.
     copies = [
         {**row, "steps": [str(i), *row["steps"]], "labels": [None, *row["labels"]]}

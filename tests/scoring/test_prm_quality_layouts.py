@@ -194,7 +194,6 @@ BROKEN = [
     ({**PLAIN, "scores": [0.1, float("nan"), 0.2]}, r"scores\[1\]=nan: must be a number in"),
     ({**PLAIN, "scores": [0.1, 0.2, 1.1]}, r"scores\[2\]=1.1: must be a number in \[0, 1\]"),
     ({**PLAIN, "scores": [-1e-9, 0.2, 1]}, r"scores\[0\]=-1e-09: must be a number in"),
-    ({**PLAIN, "scores": [float("inf"), 0.2, 1]}, r"scores\[0\]=inf: must be a number in"),
     ({**PLAIN, "scores": [10**400, 0.2, 1]}, r"scores\[0\]=10+: must be a number in"),
     ({**PLAIN, "scores": {"x": [True, 0, 0]}}, r"scores of 'x'\[0\]=True: must be a number"),
     ({**PLAIN, "scores": [None, 0.2, 1]}, r"scores\[0\]=None: must be a number"),

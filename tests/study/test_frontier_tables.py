@@ -20,20 +20,11 @@ CELLS = {  # right of 8 questions, tokens, FLOPs
 }
 
 
-def keep(folder, name):
-    rows = [
-        row(
-            strategy,
-            n,
-            prm,
-            question=f"{name}{question}",
-            correct=question < right,
-            tokens=tokens,
-            flops=flops,
-        )
-        for (strategy, n, prm), (right, tokens, flops) in CELLS.items()
-        for question in range(8)
-    ]
+def keep(folder, name, cells):
+    rows = []
+    for key, (right, tokens, flops) in cells.items():
+        costs = {"tokens": tokens, "flops": flops}
+        rows += [row(*key, question=f"{name}{q}", correct=q < right, **costs) for q in range(8)]
     write_run(folder / name, rows)
     keep_run(folder / name, folder)
 
@@ -41,7 +32,7 @@ def keep(folder, name):
 def test_a_controller_and_its_rivals_meet_at_nine_budgets(tmp_path):
     assert list(frontier_tables(tmp_path, "weak")) == []
     for name in ("weak-unseen-validation", "weak-unseen-test"):
-        keep(tmp_path, name)
+        keep(tmp_path, name, CELLS)
     tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
     tokens = tables["unseen-weak-tokens"]
     assert [float(line["budget, tokens"]) for line in tokens] == [round(b) for b in TOKEN_BUDGETS]
@@ -77,17 +68,10 @@ def test_another_controller_meets_mixtures_of_the_shipped_one(tmp_path):
         "asking2-1": (7, 200),
         "rule": (8, 50),
     }
-    for name in ("weak-rivals-validation", "weak-rivals-test"):
-        rows = [
-            row(label, 4, "exact", question=f"{name}{q}", correct=q < right, tokens=tokens)
-            for label, (right, tokens) in points.items()
-            for q in range(8)
-        ]
-        write_run(tmp_path / name, rows)
-        keep_run(tmp_path / name, tmp_path)
-    for name in ("weak-tokens-validation", "weak-tokens-test"):
-        write_run(tmp_path / name, [])
-        keep_run(tmp_path / name, tmp_path)
+    cells = {(label, 4, "exact"): (*values, 1e6) for label, values in points.items()}
+    for part in ("validation", "test"):
+        keep(tmp_path, f"weak-rivals-{part}", cells)
+        keep(tmp_path, f"weak-tokens-{part}", {})
     tables = {table.name: table.as_mappings() for table in frontier_tables(tmp_path, "weak")}
     found: dict[str, dict[str, dict[str, str]]] = {}
     for line in tables["tokens-weak-shipped"]:

@@ -20,18 +20,10 @@ MODELS = [world.ASSETS / "policies" / name for name in world.POLICY_NAMES] + [
 WORLD = json.loads((world.ASSETS / "world.json").read_text())
 
 
-def quick_build(output: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [
-        sys.executable,
-        "-m",
-        "studies.world.models.build",
-        "--quick",
-        "--output",
-        str(output),
-    ]
-    return subprocess.run(
-        [*command, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+def quick_build(output: pathlib.Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "studies.world.models.build", "--quick"]
+    command += ["--output", str(output), *arguments]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
 def files(folder: pathlib.Path) -> dict[str, bytes]:

@@ -38,14 +38,8 @@ def test_token_labels_follow_the_path_as_written():
 
 def test_a_step_that_cannot_be_followed_ends_the_token_labels():
     labelled = rows("(3+4)*5=?", ["3+5=8", "8*5=40"])
-    assert labelled[:6] == [
-        ("3", 1.0),
-        ("+", 1.0),
-        ("5", 0.0),
-        ("=", 0.0),
-        ("8", 0.0),
-        ("\n\n", 0.0),
-    ]
+    written = ["3", "+", "5", "=", "8", "\n\n"]
+    assert labelled[:6] == list(zip(written, [1.0, 1.0, 0.0, 0.0, 0.0, 0.0], strict=True))
     assert [label for _, label in labelled[6:]] == [labels.NO_LABEL] * 6 + [0.0]
 
 
@@ -55,13 +49,8 @@ def test_separators_carry_exact_labels_and_right_steps_are_targets(seed, problem
     exact = task.check_steps(problem.text, steps)
     labelled = labels.token_labels(problem.text, steps)
     assert labelled.ids == tokenizer.path_ids(problem.text, steps)
-    assert (
-        len(labelled.ids)
-        == len(labelled.labels)
-        == len(labelled.weights)
-        == len(labelled.targets)
-        == len(labelled)
-    )
+    columns = (labelled.ids, labelled.labels, labelled.weights, labelled.targets)
+    assert set(map(len, columns)) == {len(labelled)}
     ends = [i for i, token in enumerate(labelled.ids) if token == tokenizer.SEPARATOR_ID][1:]
     assert [labelled.labels[i] for i in ends] == list(map(float, exact))
     targets = [target for target in labelled.targets if target != training.IGNORED]

@@ -87,10 +87,8 @@ def test_best_of_n_by_hand():
     correct = [[True, False, False, True]]
     scores = [[[0.9, 0.1], [0.5, 0.5], None, [0.4, 1.0]]]
     table = measure.best_of_n(correct, scores, ns=(2, 4, 8))
-    assert table["min"] == {
-        "2": 0.5,
-        "4": 0.0,
-    }  # .5 beats .1 and .4; of the last two only one counts
+    # .5 beats .1 and .4; of the last two only one counts
+    assert table["min"] == {"2": 0.5, "4": 0.0}
     assert table["last"] == {"2": 0.5, "4": 1.0}
     assert table["mean"] == {"2": 1.0, "4": 1.0}
     assert table["product"] == {"2": 0.5, "4": 1.0}

@@ -224,18 +224,9 @@ def test_score_tables_are_recovered():
             rows.append((2 * node + 1, 1, right, node, ease[node]))
     node, depth, right, parent_row, row_ease = map(np.array, zip(*rows, strict=True))
     score = 1 / (1 + np.exp(-np.array(logit)))
-    found = estimators.fit_scores(
-        make_children(
-            node.size,
-            node=node,
-            depth=depth,
-            consistent=right,
-            parent_row=parent_row,
-            score=score[:, None],
-        ),
-        0,
-        row_ease,
-    )
+    columns = {"node": node, "depth": depth, "consistent": right, "parent_row": parent_row}
+    children = make_children(node.size, score=score[:, None], **columns)
+    found = estimators.fit_scores(children, 0, row_ease)
     # y is the logit up to an increasing function, here close to a factor of its spread.
     scale = np.std(logit)
     for kind, offset in ((0, 1.0), (2, -1.0)):
@@ -326,17 +317,13 @@ def test_shipped_parameters_are_of_this_world():
     assert params.max_depth == samples.MAX_DEPTH
 
 
-@pytest.mark.parametrize("level", [0, 4])
-def test_shipped_parameters_keep_the_contract(level, key):
-    question = jax.jit(simulation.question)
-    asked = question(simulator.load_simulator(), key, level, 0)
-    search.check_expand_fn(
-        jax.jit(simulation.simulator(16)),
-        asked.params,
-        asked.root,
-        capacity=16,
-        max_depth=samples.MAX_DEPTH,
-    )
+def test_shipped_parameters_keep_the_contract(key):
+    question, expand = jax.jit(simulation.question), jax.jit(simulation.simulator(16))
+    for level in (0, 4):
+        asked = question(simulator.load_simulator(), key, level, 0)
+        search.check_expand_fn(
+            expand, asked.params, asked.root, capacity=16, max_depth=samples.MAX_DEPTH
+        )
 
 
 def test_in_the_simulator_better_prms_choose_better():
@@ -351,8 +338,9 @@ def test_in_the_simulator_better_prms_choose_better():
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_whole_script_on_few_questions(tmp_path, monkeypatch):
-    one_batch = functools.partial(fit_simulator.simulate, num_questions=256)
-    monkeypatch.setattr(fit_simulator, "simulate", one_batch)
+    few = functools.partial(fit_simulator.simulate, num_questions=16)
+    monkeypatch.setattr(fit_simulator, "simulate", few)
+    monkeypatch.setattr(fit_simulator, "_SIMULATED_AT_ONCE", 16)
     docs = tmp_path / "docs"
     (docs / "results").mkdir(parents=True)
     page = docs / "results" / "simulator.md"
