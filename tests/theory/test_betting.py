@@ -18,7 +18,10 @@ import theory
 
 X1 = [0.2, 0.9, 1, 0.7, 0.4, 0, 0.55, 0.85]
 X3 = [1.0] * 9 + [0.0]
+X4 = [0, 0.5, 1] * 10
+X5 = [0.25, 0.75] * 50
 X7 = [0.01, 0.03, 0.02, 0, 0.3] * 40
+X9 = [0.5] * 480 + [1.0] * 15 + [0.0] * 5
 X10 = [0.6] * 100 + [0.5] * 300
 
 DELTA = 0.05
@@ -36,7 +39,10 @@ def close(value, expected):
     [
         (X1, DELTA, 0.2371439668),
         (X3, DELTA, 0.4811371450),
+        (X4, DELTA, 0.2867283614),
+        (X5, DELTA, 0.4297393812),
         (X7, DELTA, 0.0490292535),
+        (X9, DELTA, 0.4970027559),
         (X10, DELTA, 0.5180208198),
         (X1, 0.5, 0.3783438272),
     ],
@@ -51,7 +57,13 @@ def test_lower_bounds(values, delta, expected):
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [(X1, 0.8452404454), (X3, 0.9995322023), (X7, 0.0982418111), (X10, 0.5318245293)],
+    [
+        (X1, 0.8452404454),
+        (X3, 0.9995322023),
+        (X7, 0.0982418111),
+        (X9, 0.5254307429),
+        (X10, 0.5318245293),
+    ],
 )
 def test_upper_bounds(values, expected):
     close(theory.betting_upper(values, delta=DELTA), expected)
@@ -66,6 +78,8 @@ def test_upper_bounds(values, expected):
     [
         (X1, 0.3, 1.7393559272),
         (X1, 0.5, -0.2227456959),
+        (X4, 0.35, 0.8928649222),
+        (X5, 0.45, 0.9728973229),
         (X7, 0.05, 2.5244429571),
         (X3, 0.6, 1.4801352919),
     ],
@@ -80,6 +94,8 @@ def test_wealth(values, mean, expected):
     ("hits", "trials", "mean", "expected"),
     [
         (9, 10, 0.5, 2.9182620119),
+        (30, 50, 0.5, -0.1490389617),
+        (60, 100, 0.5, 0.5788911232),
         (327, 500, 0.6, 1.0674017512),
         (655, 1000, 0.6, 4.0515045463),
         (2, 50, 0.9, -3.8873760610),
@@ -95,7 +111,10 @@ def test_binary_wealth(hits, trials, mean, expected):
     [
         (0.1096, 16.1879, 510, 0.05, 0.2138504290),
         (0, 0, 100, 0.05, 0.0295130496),
+        (0.1, 50, 679, 0.05, 0.2568922455),
+        (0.02, 700, 12000, 0.05, 0.1081162891),
         (0.3, 5, 340, 0.01, 0.4149395508),
+        (0, 1000, 2000, 0.05, 0.3943771620),
     ],
 )
 def test_occam_kl(risk, nats, number, delta, expected):
@@ -104,8 +123,28 @@ def test_occam_kl(risk, nats, number, delta, expected):
 
 
 @pytest.mark.parametrize(
+    ("errors", "answered", "alpha", "expected"),
+    [
+        (0, 28, 0.1, 0.0523347633),
+        (0, 29, 0.1, 0.0471012870),
+        (3, 100, 0.1, 0.0078364871),
+        (20, 325, 0.1, 0.0097020017),
+        (9, 275, 0.05, 0.1155464216),
+    ],
+)
+def test_selective(errors, answered, alpha, expected):
+    close(theory.selective_p(errors, answered, alpha), expected)
+
+
+@pytest.mark.parametrize(
     ("harmful", "number", "expected"),
-    [(0, 200, 0.0148670392), (7, 500, 0.0261347119), (20, 1000, 0.0289301229)],
+    [
+        (0, 200, 0.0148670392),
+        (2, 200, 0.0311425994),
+        (7, 500, 0.0261347119),
+        (10, 500, 0.0336882723),
+        (20, 1000, 0.0289301229),
+    ],
 )
 def test_harmful_discordances(harmful, number, expected):
     close(theory.binomial_upper(harmful, number, delta=DELTA), expected)
@@ -229,20 +268,35 @@ def test_the_lower_bound_of_a_tiny_level_is_a_number():
 
 # Guarantees, on laws that are hard for them
 
+WORLDS = 400
+
+
+def _violations_allowed(delta):
+    """More of `WORLDS` violations than this have a probability below 1e-4 if each has delta."""
+    return scipy.stats.binom.ppf(1 - 1e-4, WORLDS, delta)
+
+
+def test_looking_after_each_trial_is_allowed_with_an_e_process_alone():
+    delta, mean, most = 0.1, 0.6, 300
+    trials = np.arange(1, most + 1)
+    hits = np.cumsum(np.random.default_rng(1).random((WORLDS, most)) < mean, axis=1)
+    wealth = theory.binary_log_wealth(hits, trials[None, :], mean)
+    assert (wealth.max(axis=1) >= -math.log(delta)).sum() <= _violations_allowed(delta)
+    fixed = theory.binomial_lower(hits, trials[None, :], delta=delta)
+    assert (fixed.max(axis=1) > mean).sum() > 2 * delta * WORLDS
+
 
 def test_no_false_certificate_more_often_than_delta():
-    worlds, delta, number, target = 400, 0.1, 200, 0.6
+    delta, number, target = 0.1, 200, 0.6
     true = np.array([0.45, 0.6, 0.6, 0.58, 0.6])  # none is above the target
-    counts = np.random.default_rng(2).binomial(number, true, (worlds, true.size))
-    # More have a probability below 1e-4 if each world has delta.
-    most = scipy.stats.binom.ppf(1 - 1e-4, worlds, delta)
+    counts = np.random.default_rng(2).binomial(number, true, (WORLDS, true.size))
     for order in ("holm", "descending"):
         found = [
             theory.certify(row, number, target=target, delta=delta, order=order) for row in counts
         ]
-        assert sum(choice.index is not None for choice in found) <= most
+        assert sum(choice.index is not None for choice in found) <= _violations_allowed(delta)
     # Without a correction some configuration is certified falsely in many worlds.
-    assert sum((choice.p_values <= delta).any() for choice in found) > 1.5 * delta * worlds
+    assert sum((choice.p_values <= delta).any() for choice in found) > 1.5 * delta * WORLDS
 
 
 def test_holm_goes_on_with_the_next_level():
