@@ -68,12 +68,11 @@ def pytest_collection_finish() -> None:
 def _few_memory_maps() -> Iterator[None]:
     """Drop compiled programs before the process has more memory maps than Linux allows.
 
-    Each program takes several, 65 530 is the default limit, and XLA ends the process beyond it. A
-    module adds up to 17 000; modules one after the other share many programs.
+    Each program takes several, 65 530 is the default limit, and XLA ends the process beyond it.
     """
     yield
     maps = pathlib.Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 35_000:
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
         jax.clear_caches()
         chex.clear_trace_counter()  # what a test may trace once was forgotten
 
