@@ -1,7 +1,6 @@
 """The transformers bridge within a bound on its cache: samples, scores and usage stay the same."""
 
 import dataclasses
-import functools
 import random
 
 import pytest
@@ -11,7 +10,6 @@ import search
 from cats_jax import Searcher, world
 from cats_jax.evaluation import evaluate
 from cats_jax.models.huggingface import HuggingFaceGenerator, HuggingFaceScorer
-from cats_jax.models.huggingface.model import CausalModel
 from cats_jax.models.prm.format import WORLD
 from cats_jax.models.source import ModelFolders
 from cats_jax.protocols import Question, Step, StepRequest
@@ -25,8 +23,8 @@ QUESTIONS = [
     Question("long", "((((50*4)-21)+15)*7-3)+((12+13)*(14-15))%16=?"),
     Question("other", "7+8=?"),
 ]
-# In tokens: less than one question's paths, two questions, and no bound.
-BOUNDS = [130, 260, 100_000]
+# In tokens: less than one question's paths, two or three questions, and no bound.
+BOUNDS = [130, 260, 400, 100_000]
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +32,11 @@ def folder(tmp_path_factory):
     return tiny_models.save_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
-@functools.cache
-def bytes_per_token(folder):
-    return CausalModel(folder, format=None).kv_bytes_per_token
-
-
-def within(tokens, make, folder, *arguments, **settings):
+def within(tokens, make, *arguments, **settings):
     """A bridge whose cache holds this many tokens at most, and the list of what it has held."""
-    size = bytes_per_token(folder)
-    bridge = make(folder, *arguments, kv_cache_gib=(tokens + 1) * size / 2**30, **settings)
+    unbounded = make(*arguments, kv_cache_gib=1.0, **settings)
+    size = unbounded._model.kv_bytes_per_token
+    bridge = make(*arguments, kv_cache_gib=(tokens + 1) * size / 2**30, **settings)
     cache, held = bridge._cache, []
     assert cache.capacity == tokens
     store = cache.store
@@ -159,7 +153,7 @@ STRATEGIES = {
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_no_search_depends_on_the_bound(name):
-    questions = [Question(p.id, p.text) for p in task.problems("validation", 3)]
+    questions = [Question(p.id, p.text) for p in task.problems("validation", 5)]
 
     def results(policy, scorer):
         searcher = Searcher(
@@ -183,7 +177,8 @@ def test_no_search_depends_on_the_bound(name):
         )
     ]
     for tokens in (140, 400):
-        policy, held = within(tokens, HuggingFaceGenerator, world.policy_path("weak"), **limits)
+        folder = world.policy_path("weak")
+        policy, held = within(tokens, HuggingFaceGenerator, folder, **limits)
         scorer, prm_held = within(tokens, HuggingFaceScorer, world.prm_path("exact"), WORLD)
         assert [*results(policy, scorer)] == expected
         assert max(held + prm_held) <= tokens
@@ -200,7 +195,7 @@ def test_timings_say_what_was_computed_again(tmp_path, bound, again):
             "prms": ["exact"],
             "strategies": ["beam"],
             "num_candidates": [16],
-            "questions": {"world": "validation", "count": 4},
+            "questions": {"world": "validation", "count": 8},
             "max_depth": 8,
         }
     )
