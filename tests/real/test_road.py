@@ -75,8 +75,8 @@ def make_models_and_data(shared, folder: pathlib.Path) -> None:
     for name in ("models", "downloads", "data", "recipes/real"):
         (folder / name).mkdir(parents=True)
     torch.set_num_threads(1)
-    qwen_world.make_policy(tokenizer, folder / "models/Qwen2.5-Math-1.5B-Instruct", num_steps=160)
-    qwen_world.make_prm(tokenizer, folder / "downloads/skywork", num_steps=40)
+    qwen_world.make_policy(tokenizer, folder / "models/Qwen2.5-Math-1.5B-Instruct", num_steps=200)
+    qwen_world.make_prm(tokenizer, folder / "downloads/skywork", num_steps=60)
     write_questions(folder / "data/math12k.jsonl", 36)
     for name in RECIPES:
         text = (ROOT / f"recipes/real/{name}.yaml").read_text()

@@ -111,7 +111,7 @@ def make_policy(tokenizer: pathlib.Path, out: pathlib.Path, *, num_steps: int) -
         targets = ids.masked_fill(learned == training.IGNORED, training.IGNORED)
         return training.next_token_loss(logits, targets)
 
-    _train(model, loss, _compacted(rows(2), used), num_steps, rate=0.003)
+    _train(model, loss, _compacted(rows(2), used), num_steps, matrix_rate=0.01, other_rate=0.004)
     tensors = dict(model.state_dict())
     read_out = tensors["lm_head.weight"]
     tensors["lm_head.weight"] = _spread(read_out, used, read_out[-1])
@@ -162,7 +162,7 @@ def make_prm(tokenizer: pathlib.Path, out: pathlib.Path, *, num_steps: int) -> N
         wanted = labels[labels != training.IGNORED].float()
         return functional.binary_cross_entropy_with_logits(scores, wanted)
 
-    _train(both, loss, _compacted(rows(2), used), num_steps, rate=0.001)
+    _train(both, loss, _compacted(rows(2), used), num_steps, matrix_rate=0.003, other_rate=0.005)
     tensors = {name: value for name, value in model.state_dict().items() if "lm_head" not in name}
     tensors |= {f"v_head.summary.{name}": value for name, value in head.state_dict().items()}
     _save_config(tokenizer, out, model.config, "Qwen2ForPrmModel", tensors, used)
@@ -235,20 +235,16 @@ def _train(
     loss: Callable[[Sequence[_Row]], torch.Tensor],
     rows: Iterator[_Row],
     num_steps: int,
-    rate: float,
+    **rates: float,
 ) -> None:
-    optimizer = torch.optim.Adam(model.parameters(), rate, betas=(0.9, 0.98))
-    schedule = training.Schedule(num_steps, warmup=20)
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.factor)
+    optimizer = training.Optimizer(model, training.Schedule(num_steps, warmup=20, **rates))
     batches = training.length_sorted_batches(rows, _BATCH, seed=0, pool=8)
-    progress = training.Progress("training", num_steps, print, every=20)
+    progress = training.Progress("training", num_steps, print, every=50)
     model.train()
     for step in range(num_steps):
         value = loss(next(batches))
-        optimizer.zero_grad()
         value.backward()
-        optimizer.step()
-        rates.step()
+        optimizer.update(step)
         progress.update(step, loss=value.item())
     model.eval()
 
