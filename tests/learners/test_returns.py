@@ -359,16 +359,23 @@ def test_the_cost_in_tokens_equals_a_loop_over_the_search(score_base, prm_thresh
         assert len(first_ticks) > 2
 
 
+def _by_slot(episodes):
+    """With the transitions of each tick, two for each slot, as [2, slots]."""
+
+    def split(leaf):
+        return leaf.reshape(*leaf.shape[:2], 2, leaf.shape[2] // 2, *leaf.shape[3:])
+
+    return episodes.replace(transition=jax.tree.map(split, episodes.transition))
+
+
 def test_rollouts_of_a_question_differ_in_their_draws_alone():
     (alone, single), (episode, outcome) = _episodes(CAPACITY, 1), _episodes(*MORE)
     np.testing.assert_allclose(episode.price, np.repeat(PRICES, 3))
     assert outcome.candidates.shape == (3 * NUM_QUESTIONS,)
     # The first search of each question is the one it has alone, with more slots.
-    for one, three in zip(jax.tree.leaves(single), jax.tree.leaves(outcome), strict=True):
-        np.testing.assert_allclose(one, three[::3], atol=1e-6)
-    decisions = jax.tree.leaves(alone.decision), jax.tree.leaves(episode.decision)
-    for one, three in zip(*decisions, strict=True):
-        np.testing.assert_allclose(one, three[::3, :, :SLOTS], atol=1e-6)
+    played = (single, _by_slot(alone)), (outcome, _by_slot(episode))
+    for one, three in zip(*map(jax.tree.leaves, played), strict=True):
+        np.testing.assert_allclose(one, three[::3][tuple(map(slice, one.shape))], atol=1e-6)
     # Of one question its PRM's features are the same, and the scores that were drawn are not.
     column = search.cats.FEATURE_NAMES.index("sparsity_total")
     scores = search.cats.FEATURE_NAMES.index("score_0")

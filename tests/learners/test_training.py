@@ -228,6 +228,20 @@ def test_buckets(sizes, episodes, expected):
     assert [(min(c, max(s)), s, n) for c, s, n in expected] == list(found)
 
 
+@pytest.mark.slow
+def test_sequential_training_runs():
+    config = dataclasses.replace(
+        PAPER,
+        learner=learners.LearnerConfig(learners.A2C(sequential=True)),
+        num_iterations=3,
+        num_episodes=2,
+    )
+    result = jax.jit(learners.make_train(config, WORLD))((), jax.random.key(0))
+    # Adam counts one step per transition, not per iteration.
+    assert int(result.learner_state.actor_optimizer[0].count) > 3
+    chex.assert_tree_all_finite(result)
+
+
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [
@@ -251,13 +265,20 @@ def test_collapse(shares, expected):
         ({**OUTCOME, "prices": (0.2, -0.1)}, r">= 0, got \(0.2, -0.1\)"),
         ({**OUTCOME, "prices": (float("inf"),)}, "prices must be numbers >= 0"),
         (
+            {"cats": TOKENS, "prm_token_costs": ()},
+            r"prm_token_costs must be numbers >= 0, got \(\)",
+        ),
+        ({"cats": TOKENS, "prm_token_costs": (1.0, -2.0)}, r">= 0, got \(1.0, -2.0\)"),
+        (
             {"cats": TOKENS, "prm_token_costs": (float("nan"),)},
             "prm_token_costs must be numbers >= 0",
         ),
         ({"prm_token_costs": (4.0,)}, r"prm_token_costs needs cats\.cost_unit='tokens'"),
+        ({"default_price": -0.1}, "default_price must be a number >= 0, got -0.1"),
         ({"default_price": float("inf")}, "default_price must be a number >= 0, got inf"),
         ({"reward": "outcome"}, "needs a terminal_weight"),
         ({"terminal_weight": -1.0}, "terminal_weight must be a number >= 0, got -1.0"),
+        ({"terminal_weight": float("inf")}, "terminal_weight must be a number >= 0, got inf"),
         (
             {"terminal_weight": 1.0, "cats": NO_DISCOUNT},
             r"terminal_weight needs cats\.reward\.discount > 0 with reward='paper'",
@@ -287,6 +308,7 @@ def test_collapse(shares, expected):
         ({"num_candidates": (4, 512)}, r"num_candidates must be in 1\.\.256, got \(4, 512\)"),
         ({"actor_hidden": (0,)}, "actor_hidden must be an integer >= 1, got 0"),
         ({"num_iterations": True}, "num_iterations must be an integer >= 1, got True"),
+        ({"num_iterations": 0}, "num_iterations must be an integer >= 1, got 0"),
         ({"num_episodes": 0}, "num_episodes must be an integer >= 1, got 0"),
         ({"max_depth": 0}, "max_depth must be an integer >= 1, got 0"),
     ],

@@ -10,7 +10,7 @@ import made_runs
 import numpy as np
 import pytest
 import run_folders
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 from matplotlib.path import Path
@@ -360,7 +360,6 @@ def test_finished_paths_are_judged_by_their_own_answers(tmp_path):
     assert paths.questions.tolist() == ["a", "a", "a", "b"]
 
 
-@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_bins_against_counting(seed):
     rng = np.random.default_rng(seed)

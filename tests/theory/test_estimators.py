@@ -456,3 +456,22 @@ def test_the_largest_correlation_of_both_sparsities(rows, expected):
 def test_undefined_correlations_are_refused(x, y, name):
     with pytest.raises(ValueError, match=name):
         estimators.kendall(x, y)
+
+
+def test_the_permutation_tests_of_the_papers_table_by_scipy():
+    """The p-values once more, by another implementation of coefficients and permutations."""
+    error = np.array([row.test_error for row in paper.SPARSITY])
+    for predictor in ("total_sparsity", "last_layer_sparsity", "nonzero_parameters"):
+        values = np.array([getattr(row, predictor) for row in paper.SPARSITY])
+        found = estimators.rank_correlations(values, error)
+        for name, function in (
+            ("spearman", stats.spearmanr),
+            ("kendall", stats.kendalltau),
+            ("pearson", stats.pearsonr),
+        ):
+            observed = abs(function(values, error)[0])
+            as_far = [
+                abs(function(values, error[list(order)])[0]) >= observed - 1e-9
+                for order in itertools.permutations(range(5))
+            ]
+            assert found[name].p_value == pytest.approx(np.mean(as_far)), (predictor, name)

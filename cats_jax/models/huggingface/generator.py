@@ -293,8 +293,9 @@ class HuggingFaceGenerator(StepPolicy):
                 certain = None if kind is None else certainty[one, :tick].tolist()
                 with_vectors = drawn is not None and drawn.vectors
                 vectors = self._model.hidden[row_of[found.one]] if with_vectors else None
-                endings += _new_endings(found, log_prob[one].tolist(), certain, vectors)
-                closed = (found.reasons == STEP).nonzero()[:, 0].tolist()
+                new = _new_endings(found, log_prob[one].tolist(), certain, vectors)
+                endings += new
+                closed = [i for i, each in enumerate(new) if each.code == STEP]
                 if closed:
                     children = [found.parents[i].child(found.steps[i]) for i in closed]
                     self._cache.store(children, rows.own(row_of[found.one[closed]]))
