@@ -49,9 +49,10 @@ def accuracy_lower_bound(
     p_N (1 - delta - (N - 1) exp(-gap**2 / (8 epsilon**2))).
 
     The bound is true for a gap that holds in every draw with a correct path, and only if deviations
-    exceed epsilon with probability at most delta *given* the draw. If this holds only on average
-    over the draws, the proof gives `accuracy_lower_bound_union`. The bound is false if `gap` is the
-    mean or the realised gap. For N >= 3 it is positive only where gap > 2 epsilon, where
+    exceed epsilon with probability at most delta *given* the draw. The mean of the deviations is
+    zero given that they are small. If the probability holds only on average over the draws, the
+    proof gives `accuracy_lower_bound_union`. The bound is false if `gap` is the mean or the
+    realised gap. For N >= 3 it is positive only where gap > 2 epsilon, where
     misranking is impossible. It falls with N once N is large (`optimal_num_candidates`).
 
     Args:
@@ -111,8 +112,9 @@ def accuracy_lower_bound_averaged(
     """The paper's theorem with its random gap: the mean of the bracket, not of the gap.
 
     E[1{covered} max(0, 1 - delta - (N - 1) exp(-gap**2 / (8 epsilon**2)))], the mean over draws
-    of N paths. True if the deviations given a draw are mean zero and exceed epsilon with
-    probability at most delta. Sampled draws give an estimate of it.
+    of N paths. True under two conditions on the deviations given a draw: they exceed epsilon with
+    probability at most delta, and their mean is zero given that none exceeds it. A mean of zero
+    alone does not suffice. Sampled draws give an estimate of the bound.
 
     Args:
         gaps: one per draw along the last axis, `f64[*B, draws]`.
@@ -145,7 +147,8 @@ def accuracy_lower_bound_threshold(
     """The theorem for draws whose gap reaches a threshold fixed in advance.
 
     Pr[covered and gap(draw) >= gap] (1 - (N - 1) exp(-gap**2 / (4 epsilon**2))) - delta, for
-    independent mean-zero deviations. Any threshold gives a true bound.
+    deviations that are independent and mean zero given that none exceeds epsilon. Any threshold
+    gives a true bound.
 
     Args:
         probability: that a draw has a correct path and its gap reaches the threshold.

@@ -379,15 +379,16 @@ def _clopper_pearson(risk: Floats, m: Floats, delta: Floats) -> Floats:
     arguments.require(
         "empirical_risk",
         risk,
-        np.abs(risk * m - errors) <= 1e-6 * np.maximum(errors, 1),
+        np.abs(risk * m - errors) <= np.minimum(1e-6 * np.maximum(errors, 1), 0.1),
         "Clopper-Pearson needs losses that are 0 or 1, so a multiple of 1 / num_samples",
     )
     # The quantile of Beta(errors + 1, m - errors); without an error or a success it is explicit.
     some = (errors > 0) & (errors < m)
-    quantile = special.betainccinv(
-        np.where(some, errors + 1, 1), np.where(some, m - errors, 1), delta
-    )
-    # scipy returns NaN where the quantile is within 1e-40 of 1: few successes, delta below 1e-180.
-    quantile = np.where(np.isnan(quantile), 1.0, quantile)
+    shapes = np.where(some, errors + 1, 1), np.where(some, m - errors, 1)
+    quantile = special.betainccinv(*shapes, delta)
+    # For delta below 1e-180 scipy's quantile may be NaN or too small. The bound of Chernoff is
+    # higher than the quantile, and true.
+    is_found = special.betaincc(*shapes, quantile) <= delta * (1 + 1e-6)
+    quantile = np.where(is_found, quantile, kl_inverse(errors / m, -np.log(delta) / m))
     none_wrong = -np.expm1(np.log(delta) / m)
     return np.where(errors == m, 1.0, np.where(errors == 0, none_wrong, quantile))

@@ -40,7 +40,13 @@ class Stopping:
 
 
 def certify_stopping(
-    scores: Numbers, right: Numbers, thresholds: Numbers, *, max_loss: float, delta: float
+    scores: Numbers,
+    right: Numbers,
+    thresholds: Numbers,
+    *,
+    max_loss: float,
+    delta: float,
+    whole: Numbers | None = None,
 ) -> Stopping:
     """The thresholds at which stopping loses less than `max_loss` of the accuracy of all N paths.
 
@@ -54,6 +60,8 @@ def certify_stopping(
         thresholds: f64[G], rising, at least 0, fixed before the data.
         max_loss: accuracy that may be lost, in (0, 1).
         delta: largest probability that the claim of any certified threshold is false, in (0, 1).
+        whole: bool[n], whether the search of all N paths answers each question right. None: it
+            answers by the first path of the best score, in the order of sampling.
 
     Returns:
         The lowest certified threshold, and the counts and p values of all.
@@ -62,10 +70,13 @@ def certify_stopping(
         ValueError: an argument outside its range, unordered thresholds, or different shapes.
     """
     grid = arguments.nonnegative("thresholds", thresholds, "no search stops without an answer")
-    num_paths, stopped, whole = _stopped(scores, right, arguments.rising("thresholds", grid))
-    harmful = (whole[None, :] & ~stopped).sum(axis=1)
+    num_paths, stopped, best = _stopped(scores, right, arguments.rising("thresholds", grid))
+    reference = best if whole is None else arguments.answers("whole", whole) == 1
+    if reference.shape != best.shape:
+        raise ValueError(f"whole has {reference.size} verdicts for {best.size} rows of scores")
+    harmful = (reference[None, :] & ~stopped).sum(axis=1)
     share = arguments.one_inner_mean("max_loss", max_loss)
-    p_values = np.atleast_1d(selective_p(harmful, whole.size, share))
+    p_values = np.atleast_1d(selective_p(harmful, best.size, share))
     certified = reject(p_values, delta=delta, order="descending")
     return Stopping(lowest(certified), num_paths, stopped, harmful, p_values, certified)
 
@@ -73,7 +84,7 @@ def certify_stopping(
 def _stopped(
     scores: Numbers, right: Numbers, grid: Array
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Paths i64[G, n] and verdicts bool[G, n] of the stopped searches, verdicts of the whole."""
+    """Paths i64[G, n] and verdicts bool[G, n] of the stopped searches, those without a stop."""
     score, verdicts = arguments.real("scores", scores), arguments.real("right", right)
     arguments.require("right", verdicts, np.isin(verdicts, (0.0, 1.0)), "0 or 1, one for each path")
     hits = verdicts == 1
@@ -84,11 +95,12 @@ def _stopped(
         )
     arguments.require("scores", score, (score == -1) | ((score >= 0) & (score <= 1)), "in [0, 1]")
     total, rows = score.shape[1], np.arange(score.shape[0])
-    best = score.argmax(axis=1)  # the first of equal scores, as in a search
-    whole = hits[rows, best] & (score[rows, best] >= 0)
+    # The first of equal scores, as in a search that takes one path after the other.
+    best = score.argmax(axis=1)
+    unstopped = hits[rows, best] & (score[rows, best] >= 0)
     # The highest score so far never falls: the search stops where it reaches the threshold.
     highest = np.maximum.accumulate(score, axis=1)
     before = (highest[None, :, :] < grid[:, None, None]).sum(axis=2)
     at = np.where(before < total, before, best[None, :])
-    stopped = np.where(before < total, hits[rows[None, :], at], whole[None, :])
-    return np.minimum(before + 1, total), stopped, whole
+    stopped = np.where(before < total, hits[rows[None, :], at], unstopped[None, :])
+    return np.minimum(before + 1, total), stopped, unstopped

@@ -18,6 +18,7 @@ from scipy import special
 
 from . import _arguments as arguments
 from ._arguments import Array, Floats, Numbers
+from .bernoulli import kl_inverse
 from .pac_bayes import holdout_bound
 
 Order = Literal["holm", "descending", "fallback"]
@@ -130,9 +131,13 @@ def binomial_lower(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Fl
     """
     hits, total = arguments.successes("successes", successes, "trials", trials)
     delta = arguments.error_rate(delta)
-    quantile = special.betaincinv(np.where(hits > 0, hits, 1), total - hits + 1, delta)
-    # scipy returns NaN for some quantiles below 1e-25, where delta is below 1e-100.
-    return arguments.plain(np.where((hits > 0) & ~np.isnan(quantile), quantile, 0.0))
+    some, wrong = np.where(hits > 0, hits, 1), total - hits
+    quantile = special.betaincinv(some, wrong + 1, delta)
+    # For delta below 1e-100 scipy's quantile may be NaN or too large. The bound of Chernoff is
+    # lower than the quantile, and true.
+    is_found = special.betainc(some, wrong + 1, quantile) <= delta * (1 + 1e-6)
+    chernoff = 1.0 - kl_inverse(wrong / total, -np.log(delta) / total)
+    return arguments.plain(np.where(hits > 0, np.where(is_found, quantile, chernoff), 0.0))
 
 
 def binomial_upper(successes: Numbers, trials: Numbers, *, delta: Numbers) -> Floats:

@@ -131,11 +131,10 @@ def path_reliability(paths: FinishedPaths) -> list[Reliability]:
     """
     if not paths.scores.size:
         return []
-    # The same numbering of bins as in `reliability`.
-    bins = np.minimum((paths.scores * _BINS).astype(int), _BINS - 1)
     found = []
     for each in reliability(paths.scores, paths.truths, num_bins=_BINS):
-        inside = bins == round(each.low * _BINS)
+        below = paths.scores < each.high if each.high < 1 else True
+        inside = (paths.scores >= each.low) & below
         truths, questions = paths.truths[inside], paths.questions[inside]
         if len(set(questions.tolist())) >= FEWEST_QUESTIONS:
             found.append(each._replace(share_right=_share_by_question(truths, questions)))

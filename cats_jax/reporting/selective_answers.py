@@ -28,9 +28,13 @@ from .sheets import Column, Record, Sheet, share
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-THRESHOLDS = np.concatenate([[0.0], special.expit(np.arange(-7.0, 8.0, 0.5))])
+_INNER = special.expit(np.arange(-7.0, 8.0, 0.5)).astype(np.float32)
+
+THRESHOLDS = np.concatenate([[0.0], _INNER.astype(np.float64)])
 """The thresholds that are tested: 0, at which all questions are answered, and 30 values with
-log-odds in steps of 1/2. The tests require that they are fixed before the data are known."""
+log-odds in steps of 1/2. The tests require that they are fixed before the data are known. They are
+numbers of float32: a search compares in float32, where another number could be rounded below a
+score that does not reach it."""
 
 
 @dataclass(frozen=True)

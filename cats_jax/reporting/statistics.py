@@ -60,10 +60,10 @@ class Paired:
     def verdict(self) -> str:
         """Verdict: "ties" if the interval of the difference includes 0, else "wins" or "loses".
 
-        If all questions have differences of one sign, every interval of resamples excludes 0, so
-        that fewer than `FEWEST` questions are a tie: their p-value can't be below .05.
+        With fewer than `FEWEST` questions that differ it is "ties", too: their p-value can't be
+        below .05, but an interval of resamples may exclude 0.
         """
-        if max(self.wins, self.losses) == self.questions < FEWEST:
+        if self.wins + self.losses < FEWEST:
             return "ties"
         if round(self.difference.low, DIGITS) > 0:
             return "wins"

@@ -154,7 +154,11 @@ def certify_stopping(run: RunFolder, max_loss: float, *, delta: float) -> Stoppi
             f"{max_loss:g} takes at least {needed} questions"
         )
     scores, right = path_outcomes(run, group)
-    found = theory.certify_stopping(scores, right, THRESHOLDS, max_loss=max_loss, delta=level)
+    # Not the first path of the best score: best-of-N takes the one that finished first.
+    whole = [row.correct for row in group.rows]
+    found = theory.certify_stopping(
+        scores, right, THRESHOLDS, max_loss=max_loss, delta=level, whole=whole
+    )
     choices = THRESHOLDS.size
     bounds = theory.binomial_upper(found.harmful, number, delta=level / choices)
     paths = [

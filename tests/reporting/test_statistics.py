@@ -92,10 +92,11 @@ def test_paired_verdicts():
     assert same.p_value == 1.0
 
 
-@pytest.mark.parametrize(("questions", "verdict"), [(1, "ties"), (5, "ties"), (6, "wins")])
-def test_equal_signs_win_only_with_a_small_p_value(questions, verdict):
-    result = statistics.paired([1.0] * questions, [0.0] * questions)
-    assert result.p_value == pytest.approx(min(1.0, 2 * 0.5**questions))
+@pytest.mark.parametrize("equal", [0, 1, 90])
+@pytest.mark.parametrize(("differing", "verdict"), [(1, "ties"), (5, "ties"), (6, "wins")])
+def test_equal_signs_win_only_with_a_small_p_value(differing, equal, verdict):
+    result = statistics.paired([1.0] * differing + [0.0] * equal, [0.0] * (differing + equal))
+    assert result.p_value == pytest.approx(min(1.0, 2 * 0.5**differing))
     assert result.verdict == verdict
 
 

@@ -81,6 +81,25 @@ def test_the_lowest_threshold(folder):
     assert certify_stopping(run, 0.04, delta=0.05).chosen == 0
 
 
+def test_equal_scores_of_a_path_that_finished_first(tmp_path):
+    """Best-of-N takes the path that finished first, a search path by path the one sampled first."""
+    models = scripted.ScriptedModels()
+    evaluation = prepare(parse_recipe(RECIPE), models)
+    with RunWriter(tmp_path / "run", evaluation.manifest) as writer:
+        for item in evaluation.questions.questions:
+            gold = evaluation.questions.answers[item.id]
+            row = made_runs.row("best_of_n", 2, "exact", question=item.id, gold=gold)
+            writer.add(row, searched(item.id, (1, 1.0, gold), (0, 1.0, "none")))
+    certificate = certify_stopping(read_run(tmp_path / "run"), 0.02, delta=0.05)
+    assert (certificate.found.harmful == QUESTIONS).all()
+    assert certificate.chosen is None
+
+
+def test_a_search_compares_with_the_same_thresholds():
+    """It computes in float32."""
+    assert (THRESHOLDS.astype(np.float32).astype(np.float64) == THRESHOLDS).all()
+
+
 def test_the_figure(folder):
     certificate = certify_stopping(read_run(folder), 0.02, delta=0.05)
     (axes, *_) = draw_stopping(certificate).axes

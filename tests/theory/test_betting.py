@@ -266,6 +266,14 @@ def test_the_lower_bound_of_a_tiny_level_is_a_number():
         assert 0 <= bound < 1e-24
 
 
+def test_bounds_of_a_tiny_level_are_true_where_scipy_stops_early():
+    # By mpmath with 60 digits the exact bounds are .1064996 and .00830781.
+    lower = float(theory.binomial_lower(337, 354, delta=1e-300))
+    upper = float(theory.binomial_upper(35, 100_000, delta=1e-300))
+    assert 0.105 < lower < 0.1065
+    assert 0.008307 < upper < 0.00835
+
+
 # Guarantees, on laws that are hard for them
 
 WORLDS = 400

@@ -297,6 +297,15 @@ def test_values_that_are_no_numbers_are_refused_by_name(figure, arguments, messa
         getattr(estimators, figure)(*arguments)
 
 
+def test_a_score_on_an_edge_is_in_the_bin_above_it():
+    for number in (10, 49, 100):
+        for edge in np.arange(number) / number:
+            (found,) = estimators.reliability([edge], [1], num_bins=number)
+            assert found.low <= edge < found.high
+    (last,) = estimators.reliability([1.0], [1], num_bins=10)
+    assert last.high == 1.0
+
+
 def test_weights_are_repetitions():
     weights = [1, 2, 0, 1, 1, 3, 1]
     repeated = [i for i, w in enumerate(weights) for _ in range(w)]

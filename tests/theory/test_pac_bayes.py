@@ -171,6 +171,11 @@ def test_clopper_pearson_of_a_large_set():
     reference.assert_clopper_pearson(value, 500, 10_000, 0.05)
 
 
+def test_losses_between_0_and_1_are_refused_in_a_large_set():
+    with pytest.raises(ValueError, match="losses that are 0 or 1"):
+        theory.holdout_bound(0.6 + 0.37e-6, num_samples=10**6, delta=0.05, method="clopper-pearson")
+
+
 def test_figures():
     """The table of docs/theory/statements.md, section 1: n = 800 000, delta = 0.05."""
     data = {"num_samples": 800_000, "delta": 0.05}

@@ -48,6 +48,16 @@ def test_it_is_a_literal_search(data, questions, paths):
     assert found.index == (passed.index(True) if any(passed) else None)
 
 
+def test_the_verdicts_of_the_whole_search_may_be_those_of_the_run():
+    """Of equal scores a run may take another path than the first one in the order of sampling."""
+    scores, right = np.ones((40, 2)), np.tile([False, True], (40, 1))
+    arguments = {"max_loss": 0.1, "delta": 0.05}
+    assert theory.certify_stopping(scores, right, [0.5], **arguments).index == 0
+    found = theory.certify_stopping(scores, right, [0.5], **arguments, whole=np.ones(40, bool))
+    assert (found.index, found.harmful.tolist()) == (None, [40])
+    assert not found.right.any()
+
+
 def test_violations_at_most_delta_where_the_loss_is_the_limit():
     # At the threshold .5 every tenth question is harmful: the limit, which may not be certified.
     rng = np.random.default_rng(0)
@@ -73,6 +83,7 @@ def test_violations_at_most_delta_where_the_loss_is_the_limit():
         ({"right": [[0.5, 1.0]]}, r"right\[0, 0\]=0.5: 0 or 1"),
         ({"scores": [[0.5, 1.5]]}, r"scores.*1.5"),
         ({"scores": [[0.5, np.nan]]}, "scores"),
+        ({"whole": [True, False]}, "whole has 2 verdicts for 1 rows"),
         ({"max_loss": 1.0}, "max_loss=1: "),
         ({"delta": 0.0}, "delta=0"),
     ],

@@ -120,13 +120,15 @@ def pair_accuracy(
 ) -> float:
     """Chance that a right child scores above a wrong child of the same parent.
 
-    Ties count one half. Groups without both kinds have no pair.
+    Ties count one half. Groups without both kinds have no pair. For `bootstrap` over parents or
+    questions pass the square roots of its weights: a pair then counts as often as its parent was
+    drawn. With the weights themselves it counts by their square, and intervals are too wide.
 
     Args:
         scores: f64[n] in [0, 1].
         labels: f64[n], 0 or 1.
         siblings: label of the parent, [n].
-        weights: of the groups' members; a pair counts by the product of its two.
+        weights: f64[n], of the groups' members, at least 0; a pair counts by the product of its two.
 
     Raises:
         ValueError: no group has a right and a wrong child.
@@ -209,4 +211,5 @@ def _pairs(
 def _bins(scores: np.ndarray, num_bins: int) -> np.ndarray:
     if num_bins < 1:
         raise ValueError(f"num_bins={num_bins}: need at least one")
-    return np.minimum((scores * num_bins).astype(np.int64), num_bins - 1)
+    edges = np.arange(num_bins + 1) / num_bins
+    return np.minimum(np.searchsorted(edges, scores, side="right") - 1, num_bins - 1)

@@ -48,7 +48,7 @@ def pass_at_k(num_correct: Numbers, num_samples: Numbers, k: Numbers) -> np.ndar
     with np.errstate(divide="ignore", invalid="ignore"):
         for i in range(int(fewer.max(initial=0.0))):
             log_misses = log_misses + np.where(i < fewer, np.log1p(-more / (n - i)), 0.0)
-    return np.where(n - c < k, 1.0, -np.expm1(log_misses))
+    return np.where(n - c < k, 1.0, 0.0 - np.expm1(log_misses))
 
 
 def best_at_k(scores: Numbers, correct: Numbers, k: int) -> np.ndarray:
