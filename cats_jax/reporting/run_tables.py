@@ -48,8 +48,8 @@ IDENTITY = (
 
 _VERDICT = (
     "wins, loses: the 95 % interval of the difference, a bootstrap over questions, excludes 0. "
-    f"Strategies that differ on fewer than {FEWEST} questions tie. p is of an exact test, which may "
-    "disagree where questions are few"
+    f"Strategies that differ on fewer than {FEWEST} questions tie. p is of an exact test, which "
+    "may disagree where questions are few"
 )
 
 COSTS = {

@@ -128,7 +128,7 @@ def pair_accuracy(
         scores: f64[n] in [0, 1].
         labels: f64[n], 0 or 1.
         siblings: label of the parent, [n].
-        weights: f64[n], of the groups' members, at least 0; a pair counts by the product of its two.
+        weights: f64[n], of the members, at least 0; a pair counts by the product of its two.
 
     Raises:
         ValueError: no group has a right and a wrong child.
