@@ -11,6 +11,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
+from .plain_numbers import plain_number
 from .units import TEXT_COMMAND, without_unit
 
 _SYMBOLS = {
@@ -36,7 +37,7 @@ _SAME_SIGN = {
     r"\varnothing": r"\emptyset", r"\varphi": r"\phi", r"\varepsilon": r"\epsilon",
     r"\lbrace": r"\{", r"\rbrace": r"\}", r"\dots": r"\ldots", r"\cdots": r"\ldots",
     r"\leqslant": r"\le", r"\geqslant": r"\ge", r"\leq": r"\le", r"\geq": r"\ge", r"\neq": r"\ne",
-    r"\lt": "<", r"\gt": ">",
+    r"\lt": "<", r"\gt": ">", r"\bigcup": r"\cup", r"\bigcap": r"\cap",
 }  # fmt: skip
 _SIGN = re.compile(rf"\\(?:{'|'.join(sign[1:] for sign in _SAME_SIGN)})(?![a-zA-Z])")
 
@@ -53,7 +54,10 @@ _SHORT_ROOT = re.compile(r"\\sqrt\s*(\[\w+\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))")
 _MODULO = re.compile(r"(?:\\pmod ?|\( ?\\?mod ?)(?:\{ ?(\w+) ?\}|(\d+|[a-zA-Z]))(?![\w}]) ?\)?")
 _ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
-_DEGREE = r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?\b)"
+_DEGREE = (
+    r"(?:(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z])|(?<=\d\^)o(?![a-zA-Z])"
+    r"|\{\s*\\(?:text|mathrm)\s*\{\s*o\s*\}\s*\})|\\degrees?\b)"
+)
 _DEGREES = re.compile(rf"{_DEGREE}(?:\s*[CF]$)?")
 _ORDINAL = re.compile(
     rf"(?<!\d)(\d+)(?: ?\^ ?\{{? ?(?:{TEXT_COMMAND} ?\{{)? ?)?(st|nd|rd|th) ?\}}*$"
@@ -132,6 +136,10 @@ _MEANINGS = {
     r"\mathbb{R}": r"(-\infty,\infty)", "all real numbers": r"(-\infty,\infty)",
     "all reals": r"(-\infty,\infty)", "empty set": r"\emptyset",
 }  # fmt: skip
+# The largest and the smallest of a set are those of its numbers.
+_OF_A_SET = re.compile(r"(\\(?:max|min|gcd|lcm))\\\{([^{}\\]*)\\\}")
+_UNION_LETTER = re.compile(r"(?<=[)\]]) ?U ?(?=[(\[])")
+_TIMES_TEN = re.compile(r"(?<=\d) x (?=10\s*\^)")
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
 _CHOICE = re.compile(r"(?:(?:[oO]ption|[cC]hoice) ?)?[(\[]?([A-Z])[)\]]?")
 _DIGITS = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -157,7 +165,10 @@ _LETTER = re.compile("[a-zA-Z]")
 _CALCULATION = re.compile(
     r"(?=\\|.+[-+*/\\!^])(?:[-+*/^!(){}\d.,]|\\(?:times|cdot|div|frac|sqrt|binom)(?![a-zA-Z]) ?)+"
 )
-_WORD = re.compile(r"[a-zA-Z][a-zA-Z' \-]{3,}")
+# ad-bc and a b c are formulas.
+_WORD = re.compile(
+    r"(?=[a-zA-Z' ]*$|.*[a-zA-Z]{4})(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z' \-]{3,}", re.DOTALL
+)
 # Shorter words are products of variables, except for these.
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
@@ -165,7 +176,7 @@ _ENDS = ".,;:"
 
 
 def canonical(answer: str) -> str:
-    r"""The canonical spelling of an answer, "" if nothing remains; idempotent.
+    r"""The canonical spelling of an answer, "" if nothing remains.
 
     The caller bounds the length of the text.
     """
@@ -212,6 +223,7 @@ def _one_round(text: str) -> str:
     text = _SIZES.sub("", text)
     text = _FRACTIONS.sub(r"\\\1", text)
     text = _MARK_BRACES.sub(r"\1", text)
+    text = _TIMES_TEN.sub(r"\\times ", _UNION_LETTER.sub(r"\\cup ", text))
     text = _BLACKBOARD.sub(r"\\mathbb{\1}", _ROW_GAP.sub(r"\\\\", text))
     text = _ROMAN.sub(r"\\mathrm{\1}", text).replace(r"\{\}", r"\emptyset ")
     text = _EARLY.sub("", _HALF_OF_DAY.sub(lambda match: f" {match[1].lower()}m", text))
@@ -241,7 +253,7 @@ def _one_round(text: str) -> str:
     text = (_ANY_SPACE if _THOUSANDS.search(text) else _LIST_SPACE).sub(";", text)
     text = _COMMAND_SPACE.sub(lambda match: match[1] or "", _INNER_SPACE.sub("", text))
     text = _ONE_NUMBER.sub(lambda match: match[0].replace(",", ""), text)
-    text = _ANGLE_NAME.sub(_with_sorted_ends, text)
+    text = _OF_A_SET.sub(r"\1(\2)", _ANGLE_NAME.sub(_with_sorted_ends, text))
     builder = _SET_BUILDER.fullmatch(text)
     if builder and all(map(_RELATION.search, builder[2].split(","))):
         text = builder[2]
@@ -328,6 +340,11 @@ def _connected(text: str) -> str:
     Also `\lor` in `x=1 or y=2`, which is no point.
     """
     pieces, has_order = _AND_OR.split(text), _NO_VALUE.search(text)
+    if len(pieces) == 3 and _OR.search(pieces[1]):
+        # 1/2 or 0.5 is one answer in two forms.
+        one, two = (plain_number(canonical(piece)) for piece in pieces[::2])
+        if one is not None and one == two:
+            return pieces[0]
     if len(set(_NAMES.findall(text))) > 1 and "," not in text:
         has_order = has_order or all(map(_OR.search, pieces[1::2]))
     for place in range(1, len(pieces), 2):
@@ -371,6 +388,11 @@ def _without_assignment(text: str) -> str:
     if value and rounded and _is_balanced(exact) and not _NO_NUMBER.search(ungrouped(rounded)):
         text = text if has_variable(f"{value} {rounded}") else exact.rstrip()
     *steps, value = text.split("=")
+    if len(steps) == 1 and steps[0] != value:
+        # 0.25 = 1/4 is one number in two forms; 1 = 1 is a statement.
+        one, two = plain_number(steps[0]), plain_number(value)
+        if one is not None and one == two:
+            return value
     if steps and not has_variable(value):
         while steps and _CALCULATION.fullmatch(steps[-1]) and _is_balanced(steps[-1]):
             steps.pop()

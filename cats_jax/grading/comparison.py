@@ -55,6 +55,7 @@ _APART = 1e-9
 _RELATION = re.compile(r"[<>]|\\[lg]e(?![a-zA-Z])")
 _SET = re.compile(rf"{_RELATION.pattern}|=|(?<!sqrt)\[|\\(?:infty|cup|cap|in|setminus)(?![a-zA-Z])")
 _OPERATION = re.compile(r"\\(?:cup|setminus)(?![a-zA-Z])")
+_INTERVALS = ("()", "[]", "(]", "[)")
 _MAX_RATIO = 6
 _COMPOUND = (sympy.Union, sympy.Intersection, sympy.Complement)
 _INFINITE = (sympy.oo, -sympy.oo)
@@ -88,6 +89,7 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Equality
     Raises:
         UndecidedError: the limits on size don't allow a decision.
     """
+    first, second = _union(first, second), _union(second, first)
     (first, one), (second, two) = _statement(first), _statement(second)
     if {one.kind, two.kind} == {"one", "list"}:
         # 100,200 is a number unless the other answer is a list.
@@ -113,6 +115,16 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Equality
             all(_same_in_any_order(*pair, tolerance) for pair in zip(ones, twos, strict=True))
         )
     return Equality(all(_same(a, b, tolerance) for a, b in zip(one.items, two.items, strict=True)))
+
+
+def _union(text: str, other: str) -> str:
+    r"""A list of intervals as their union if the other answer is one: (-\infty,2);(3,\infty)."""
+    found = structure(text)
+    if found.kind != "list" or not _OPERATION.search(other):
+        return text
+    parts = [structure(item) for item in found.items]
+    intervals = all(part.kind in _INTERVALS and len(part.items) == 2 for part in parts)
+    return r"\cup".join(found.items) if intervals else text
 
 
 def _statement(text: str) -> tuple[str, Structure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from .boxes import boxed_answer
+from .boxes import boxed_answer, different
 from .thinking import without_thinking
 
 MAX_BARE_CHARS = 2000
@@ -28,7 +28,7 @@ _LEAD = re.compile(
 )
 _FORMULAS = (
     ("$$", re.compile(r"\$\$")),
-    ("$", re.compile(r"(?<!\\)\$")),
+    ("$", re.compile(r"(?<!\\)\$(?!\d)")),  # $18, not $20
     (r"\(", re.compile(r"\\\)")),
     (r"\[", re.compile(r"\\\]")),
 )
@@ -56,8 +56,11 @@ _HASHES = re.compile(r"(?:^|(?<=\s))####(?!#)[ \t]*(\S[^\n]{0,200})$", re.MULTIL
 # The same mark begins a heading in Markdown, so words may follow a number only as its unit.
 _COUNT = re.compile(
     r"[-+−]?\s?[$€£¥]?\s?[-−]?(?:\d[\d.,]*\d|\d)(?:\s?/\s?\d+|\s\d+/\d+)?"
-    r"\s?(?:[%°]|USD\b)?(?:\s[a-z°][a-z/²³^\d]*){0,6}"
+    r"\s?(?:[%°]|USD\b)?(?:/[a-z]+)?(?:\s[a-z°][a-z/²³^\d]*){0,6}"
 )
+_CLOCK = re.compile(r"\d{1,2}:[0-5]\d(?:\s?[aApP]\.?[mM]\.?)?")
+_TITLE = re.compile(r"answer\s*:\s*", re.IGNORECASE)
+_CLAIM = re.compile(r"\b(?:is|are|equals)\s+(?=\S)")
 _NUMBERING = re.compile(r"\(?\w{1,3}\)")
 _WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{2,}")
 _FUNCTIONS = frozenset((
@@ -104,7 +107,8 @@ def given_answer(text: str) -> str | None:
 def hash_answer(text: str) -> str | None:
     """The value in the last line of the form `#### VALUE`, or None."""
     match = _last(_HASHES, text)
-    value = _value(match[1]) if match else None
+    title = _TITLE.match(match[1]) if match else None
+    value = _value(match[1][title.end() if title else 0 :]) if match else None
     if value is None or _NUMBERING.fullmatch(value):
         return None
     return value if any(c.isnumeric() or c in "\\∞π" for c in value) else None
@@ -138,12 +142,21 @@ def _announced(text: str, announcement: re.Pattern[str]) -> str | None:
         while (gap := _NEXT_FORMULA.match(text, end)) and (more := _formula(text, gap.end())):
             formulas.append(more[0])
             end = more[1]
-        return _result("; ".join(formulas))
+        return _result("; ".join(different(formulas)))
     stop = text.find("\n", start)
     line = text[start:] if stop < 0 else text[start:stop]
     line = line[:MAX_BARE_CHARS]
     end_of_sentence = _SENTENCE_END.search(line)
-    return _result(_without_prose(line[: end_of_sentence.start()] if end_of_sentence else line))
+    answer = _without_prose(line[: end_of_sentence.start()] if end_of_sentence else line)
+    return _claimed(answer) or _result(answer)
+
+
+def _claimed(answer: str) -> str | None:
+    """The value at the end of a sentence: `216 cm` of `The volume of the cube is 216 cm`."""
+    claim = _last(_CLAIM, answer)
+    if claim is None or not _has_words(answer[: claim.start()]):
+        return None
+    return _value(answer[claim.end() :])
 
 
 def _formula(text: str, start: int) -> tuple[str, int] | None:
@@ -193,7 +206,7 @@ def _value(line: str) -> str | None:
     if len(line) > MAX_BARE_CHARS:
         return None
     line = line.strip().strip("*_`= \t").rstrip(".,;:").rstrip("*_` \t").strip()
-    if _COUNT.fullmatch(line):
+    if _COUNT.fullmatch(line) or _CLOCK.fullmatch(line):
         return line
     plain = _COMMAND.sub(" ", _TEXT.sub("", line))
     if _has_words(plain) or not re.search(r"[\w∞π]", line):

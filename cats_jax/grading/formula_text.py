@@ -1,7 +1,8 @@
 r"""Formulas as text before latex2sympy parses them: what its grammar would read as another formula.
 
 Its grammar drops signs that it does not know, multiplies numbers side by side, adds 2 and 3 in
-(2)(3), and takes all factors behind a function for its argument.
+(2)(3), and takes all factors behind a function for its argument. Some letters are operators or
+constants for it, such as the T of 2^T.
 """
 
 from __future__ import annotations
@@ -23,6 +24,20 @@ _FACTOR = re.compile(
     r"(?:(?<=\\cdot)|(?<=\\times)|(?<![\w.})\\!^]))\d+(?:\.\d+)?(?=\()"
     r"|(?:\(\d+\)|\\frac\{\d+\}\{\d+\})(?=\(?(?:\d|\.\d|\\frac))"
 )
+# 1/2x is half of x, and 4/3\pi is not 4/(3\pi).
+_COEFFICIENT = re.compile(
+    r"(?:(?<=\\cdot)|(?<=\\times)|(?<![\w.})\\!^/]))(\d+)/(\d+)(?=[a-zA-Z]|\\(?:pi|sqrt)(?![a-zA-Z]))"
+)
+# Its operators and constants, and Greek letters that are none. A transposed matrix and an integral
+# or derivative keep theirs.
+_STAND_INS = {
+    "d": r"\Upsilon ", "I": r"\varpi ", "T": r"\varrho ", "t": r"t\cdot ",
+    r"\gamma": r"\omicron ", r"\Gamma": r"\vartheta ",
+}  # fmt: skip
+_OPERATORS = re.compile(
+    r"\\(?:begin|end|operatorname|mathrm)\{[^{}]*\}(?:\^T)?|\\Gamma\(|\\[a-zA-Z]+|[dIT]|t(?=r)"
+)
+_DIFFERENTIAL = re.compile(r"\\i*int(?![a-zA-Z])|\\frac\{d\w*(?:\^\w)?\w*\}\{d[a-zA-Z]")
 _FUNCTION = r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)h?(?![a-zA-Z])"
 _SCRIPT = r"(?:\w|\{[^{}]*\})"
 _ARGUMENT = re.compile(
@@ -39,10 +54,13 @@ def readable(text: str) -> str | None:
     `3\frac{1}{2}x` is 7x/2, 2(1/3) is 2/3, (2)(3) is 6, and `\ln2\cdot\ln3` is the product of two
     logarithms.
     """
-    text = _MIXED.sub(_sum, text)
+    text = _COEFFICIENT.sub(r"\\frac{\1}{\2}", _MIXED.sub(_sum, text))
     if _UNREAD.search(text):
         return None
-    return _ARGUMENT.sub(r"\1(\2)", _FACTOR.sub(r"\g<0>\\cdot", text))
+    text = _ARGUMENT.sub(r"\1(\2)", _FACTOR.sub(r"\g<0>\\cdot", text))
+    if _DIFFERENTIAL.search(text):
+        return text
+    return _OPERATORS.sub(lambda match: _STAND_INS.get(match[0], match[0]), text)
 
 
 def _sum(match: re.Match[str]) -> str:
