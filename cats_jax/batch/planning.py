@@ -72,6 +72,10 @@ def plan_run(
         BadInputError: something in the recipe or in the options can't work.
     """
     searching.check()
+    if bank is not None and claim is not None:
+        raise BadInputError(
+            "--until-certified certifies searches, and --bank replays them: leave one of them out"
+        )
     folder = pathlib.Path("runs") / recipe.name if folder is None else folder
     results = folder / RESULTS
     # A start that failed leaves an empty file.

@@ -85,7 +85,7 @@ def evaluate(
     from ..batch.recipes import Changes
     from ..batch.running import run_plan
     from ..models.source import ModelFolders
-    from ..reporting.certificates import check_held_out, held_out_run
+    from ..reporting.certificates import check_certifiable, check_held_out, held_out_run
     from ..reporting.printing import show_table
     from ..reporting.run_report import has_failed_group
     from ..reporting.run_tables import timing_table
@@ -117,6 +117,15 @@ def evaluate(
     if reference is not None:
         asked = (item.id for item in plan.evaluation.questions.questions)
         check_held_out(asked, plan.evaluation.manifest, plan.folder, reference)
+        writes_trees = plan.evaluation.recipe.writes_trees
+        check_certifiable(
+            (
+                (cell.spec.label, cell.num_candidates, cell.prm and cell.prm.label)
+                for cell in plan.evaluation.cells
+                if writes_trees(cell.num_candidates)
+            ),
+            reference,
+        )
     for note in plan.evaluation.notes:
         say(console, f"warning: {note}")
     for line in plan.evaluation.guarantees:

@@ -64,7 +64,7 @@ def report(
         quantile: share of held-out questions on which that epsilon holds, in (0, 1].
     """
     from ..errors import BadInputError
-    from ..reporting.certificates import certified_answers, held_out_run
+    from ..reporting.certificates import NothingToCertifyError, certified_answers, held_out_run
     from ..reporting.figure_setup import file_name
     from ..reporting.printing import show_sheet
     from ..reporting.run_report import show_overview
@@ -102,13 +102,21 @@ def report(
     if paper:
         sheets += _show_paper(console, merged_runs)
     if reference is not None:
+        failures = []
         for run in found:
-            sheet = certified_answers(run, reference, quantile)
+            try:
+                sheet = certified_answers(run, reference, quantile)
+            except NothingToCertifyError as error:
+                failures.append(str(error))
+                continue
             if len(found) > 1:
                 title = f"{run.folder}: {sheet.title}"
                 sheet = dataclasses.replace(named_after(sheet, run.folder.name), title=title)
             sheets.append(sheet)
             show_sheet(console, sheet)
+        if len(failures) == len(found):
+            raise BadInputError("; ".join(failures))
+        skipped += failures
     if folder is not None:
         written = write_sheets(sheets, folder)
         counts = f"{len(written)} files of tables and {len(figures)} of figures"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from typing import Annotated, Literal
 
@@ -76,6 +77,7 @@ def rescore(
             **loading.settings(),
         )
     change = rescoring.Change(path_score, vote, scores_by)
+    run = pathlib.Path(os.path.abspath(run))  # `.` has no name
     folder = run.with_name(f"{run.name}-rescored") if output is None else output
     # Before the PRM is downloaded.
     rescoring.rescorable_rows(old, folder, change, functions=functions)

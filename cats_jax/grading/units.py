@@ -30,7 +30,8 @@ _NUMBER_WORDS = frozenset((
     "half", "halves", "third", "thirds", "quarter", "quarters", "fourths", "fifths", "sixths",
     "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "over", "plus", "minus",
     "frac", "squared", "cubed", "factorial", "to", "out", "below", "root", "choose",
-    "modulo", "remainder", "most", "least", "extraneous", "rejected", "impossible", "january", "february", "march", "april", "may", "june", "july", "august",
+    "modulo", "remainder", "most", "least", "extraneous", "rejected", "impossible",
+    "january", "february", "march", "april", "may", "june", "july", "august",
     "september", "october", "november", "december", "alpha", "beta", "gamma", "delta", "theta",
     "lambda", "omega", "sigma",
 ))  # fmt: skip
@@ -39,12 +40,14 @@ _UNIT_LETTERS = frozenset("msghdlLNJWVACKFTI")
 
 _TEXT = rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}"
 _TRAILING_TEXT = re.compile(
-    rf"(?<=\S)\s*(?:/\s*|\\cdot\s*)?(?:{_TEXT}(?:\s*/\s*{_TEXT})?|\\frac ?\{{ ?{_TEXT} ?\}} ?\{{ ?{_TEXT}"
+    r"(?<=\S)\s*(?:/\s*|\\cdot\s*)?"
+    rf"(?:{_TEXT}(?:\s*/\s*{_TEXT})?|\\frac ?\{{ ?{_TEXT} ?\}} ?\{{ ?{_TEXT}"
     r" ?(?:\^ ?\{? ?\d ?\}?)? ?\})\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
 )
 _VECTOR = re.compile(r"\s*\\(?:mathbf|mathit|operatorname)\b")
 _UNIT = re.compile(
-    rf"(?<=[\d}})\] ])(?:/ ?(?=[a-z]{{3}}))?(?:{_UNITS})\b\.?(?: ?\^ ?\{{? ?[23] ?\}}?)?(?: ?/ ?(?:{_UNITS}|s|h)\b)?$"
+    rf"(?<=[\d}})\] ])(?:/ ?(?=[a-z]{{3}}))?(?:{_UNITS})\b\.?"
+    rf"(?: ?\^ ?\{{? ?[23] ?\}}?)?(?: ?/ ?(?:{_UNITS}|s|h)\b)?$"
 )
 # 2 hours 30 minutes is neither 2 hours 30 seconds nor 30.
 _SEVERAL_UNITS = re.compile(rf"(?<![\\a-zA-Z])(?:{_UNITS})\b[^\\a-zA-Z^]*\d")

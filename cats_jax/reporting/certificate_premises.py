@@ -101,9 +101,14 @@ def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
         manifest: the run's manifest, which is known before the search.
 
     Raises:
-        BadInputError: the run was rescored, has a limit of seconds, or was partly trained, fitted
-            or chosen on some of its questions.
+        BadInputError: the run was rescored, is a replay of a step bank, has a limit of seconds, or
+            was partly trained, fitted or chosen on some of its questions.
     """
+    if (manifest.get("models") or {}).get("bank") is not None:
+        raise BadInputError(
+            f"{where} is a replay of a step bank, whose results differ from those of searches: "
+            "certify what `cats-jax evaluate` makes of its recipe without --bank"
+        )
     if (rescored := manifest["config"].get("rescored")) is not None:
         # Of several runs, the one that was rescored.
         where = repr(rescored["folder"]) if "folder" in rescored else where

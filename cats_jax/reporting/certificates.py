@@ -36,6 +36,10 @@ QUANTILE = 0.5
 with such a deviation, a higher quantile certifies nothing."""
 
 
+class NothingToCertifyError(BadInputError):
+    """A run has no group with scored paths that the held-out run has, too."""
+
+
 def observed_gap(result: SearchResult, grader: AnswerGrader) -> float | None:
     """Lead of the best path's score, in [0, 1], over the best path with another answer.
 
@@ -88,7 +92,8 @@ def certify(run: RunFolder, held_out: RunFolder, *, quantile: float = QUANTILE) 
         without such answers.
 
     Raises:
-        BadInputError: the runs share questions, or no group can be certified.
+        BadInputError: the runs share questions.
+        NothingToCertifyError: no group can be certified.
     """
     check_held_out((row.question for row in run.rows), run.manifest, run.folder, held_out)
     grader = make_grader(recorded_grader(run.manifest["config"]))
@@ -110,7 +115,7 @@ def certify(run: RunFolder, held_out: RunFolder, *, quantile: float = QUANTILE) 
         exceeded = exceedance(epsilon.value, own.scores, own.truths, units=own.questions)
         found.append(_certified(run, group, epsilon, exceeded, grader))
     if not found:
-        raise BadInputError(
+        raise NothingToCertifyError(
             f"nothing to certify in {str(run.folder)!r}: no strategy, N and PRM with stored trees "
             f"is also in {str(held_out.folder)!r}"
         )
@@ -155,6 +160,23 @@ def check_held_out(
         raise BadInputError(
             f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
             f"{str(folder)!r}{example}; use a run on other questions"
+        )
+
+
+def check_certifiable(
+    configurations: Iterable[tuple[str, int, str | None]], held_out: RunFolder
+) -> None:
+    """Raise BadInputError if a held-out run can't certify answers of a run that is planned.
+
+    Args:
+        configurations: (label, N, PRM) of the configurations whose trees the run stores.
+    """
+    there = {group.key for group in groups(held_out.rows) if any(row.tree for row in group.rows)}
+    planned = {key for key in configurations if key[2] is not None}
+    if not planned & there:
+        raise BadInputError(
+            f"--held-out {str(held_out.folder)!r}: it has none of this run's strategies with their "
+            "N and PRM and with stored trees: search its questions with one of them first"
         )
 
 

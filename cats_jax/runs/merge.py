@@ -50,6 +50,7 @@ def setting(run: RunFolder) -> dict[str, Any]:
     config["policy"] = {k: v for k, v in config["policy"].items() if v is not None}
     return {
         "policy model": run.manifest["models"]["policy"],
+        "step bank": run.manifest["models"].get("bank"),
         "questions": run.manifest["questions"],
         "rescored": _rescored(config),
         **{name: value for name, value in config.items() if name not in (*_FREE, "rescored")},

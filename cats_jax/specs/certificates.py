@@ -151,6 +151,11 @@ def read_certificate(
     content = read_content(path)
     where = f"certificate {path!r}"
     with reading(where, "make it anew by `cats-jax certify`"):
+        if (content["models"] or {}).get("bank") is not None:
+            raise BadInputError(
+                f"{where} is of a replay of a step bank, whose results differ from those of "
+                "searches: certify a run without --bank"
+            )
         if content["chosen"] is None:
             raise BadInputError(f"{where} certifies no configuration: certify a run that does")
         chosen = content["configurations"][content["chosen"]]

@@ -87,6 +87,21 @@ def test_a_certified_answer_is_right_unless_a_score_is_off_by_more(paths, epsilo
         assert result.answer == GOLD or deviates
 
 
+def test_a_planned_run_without_a_configuration_of_the_held_out_run(tmp_path):
+    reference = write(tmp_path / "held-out", held_out(2))
+    bare = write(tmp_path / "bare", held_out(2), trees=False)
+    row = reference.rows[0]
+    same = (row.strategy, row.num_candidates, row.prm)
+    certificates.check_certifiable([("beam", 4, "exact"), same], reference)
+    for planned, there in (
+        ([("beam", 4, "exact")], reference),
+        ([("majority", 4, None)], reference),
+        ([same], bare),
+    ):
+        with pytest.raises(BadInputError, match="none of this run's strategies"):
+            certificates.check_certifiable(planned, there)
+
+
 # Runs
 
 
@@ -168,6 +183,19 @@ def test_epsilon_must_come_from_other_questions(tmp_path):
     with pytest.raises(BadInputError, match="shares 1 questions"):
         certificates.check_held_out(["other"], texts[0].manifest, run.folder, texts[0])
     certificates.check_held_out(["q0", "q1"], texts[0].manifest, run.folder, texts[1])
+
+
+def test_a_report_names_a_run_without_scored_paths_and_certifies_the_others(tmp_path, capsys):
+    reference = write(tmp_path / "held-out", held_out())
+    scored = write(tmp_path / "scored", [searched("a", [("1", 0.9), ("2", 0.1)])])
+    bare = write(tmp_path / "bare", [searched("b", [("1", 0.9)])], strategy="beam")
+    command = ["report", str(bare.folder), str(scored.folder), "--held-out", str(reference.folder)]
+    assert cli.run([*command, "--output", str(tmp_path / "out")]) == 0
+    output = capsys.readouterr()
+    assert "lead by more than 2 epsilon" in output.out
+    assert f"skipped: nothing to certify in '{bare.folder}'" in output.err
+    assert list((tmp_path / "out").glob("*.csv"))
+    assert cli.run(["report", str(bare.folder), "--held-out", str(reference.folder)]) == 2
 
 
 def test_an_evaluation_of_held_out_questions_is_refused_before_it_searches(tmp_path, capsys):

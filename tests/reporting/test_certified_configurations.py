@@ -234,6 +234,11 @@ def test_what_a_run_can_not_certify(tmp_path):
     refused(
         rows({4: 300}), "was rescored.*write the change into the recipe", rescored={"from": "r"}
     )
+    replay = made(tmp_path / "replay", rows({4: 300}))
+    models = {**replay.manifest["models"], "bank": {"config": {}}}
+    replay = dataclasses.replace(replay, manifest={**replay.manifest, "models": models})
+    with pytest.raises(BadInputError, match="is a replay of a step bank, whose"):
+        certify_run(replay, half, delta=0.05)
     refused(rows({4: 300}), "has max_seconds=3.0, by which the speed", max_seconds=3.0)
     missing = rows({4: 300, 8: 300})
     del missing[QUESTIONS + 7]

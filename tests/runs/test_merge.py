@@ -129,6 +129,16 @@ def test_a_run_and_a_part_of_it_are_the_run(first, second):
     assert sorted(row.key for row in other_way.rows) == sorted(row.key for row in rows)
 
 
+def test_a_replay_of_a_step_bank_is_no_search(run):
+    searched = run("searched", searched=False)
+    models = searched.manifest["models"]
+    replays = [
+        dataclasses.replace(searched, manifest={**searched.manifest, "models": {**models, **bank}})
+        for bank in ({"bank": {"config": "a"}}, {"bank": {"config": "b"}})
+    ]
+    assert len(merge_runs([searched, *replays, searched])) == 3
+
+
 def test_a_label_for_two_things(run):
     run = functools.partial(run, searched=False)
     one = run("one", strategies=[{"name": "beam", "label": "b"}])
