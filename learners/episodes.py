@@ -29,7 +29,7 @@ class Played(NamedTuple):
 
     Attributes:
         ticks: records of `episode_recorder`, `[steps, num_phases, B, ...]`; zeros after the end of
-            a search. Records of zeros have no effect on the training.
+            a search.
         price: price of a unit of cost, see `search.cats.CatsConfig.cost_unit`.
     """
 

@@ -542,6 +542,7 @@ FACTORIES: Mapping[str, Callable[..., SearchMethod]] = MappingProxyType(
 
 _REVISIONS: Mapping[str, int] = MappingProxyType(
     {
+        "ab_mcts_a": 2,
         "early_stopping_consistency": 2,
         "global_mcts": 2,
         "lookahead": 2,

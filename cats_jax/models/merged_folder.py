@@ -1,7 +1,8 @@
 """Copies of model folders with an adapter merged, for engines that read a folder by themselves.
 
-A copy's place in the user's cache follows from the dtype and the content of base and adapter, so it
-is written once for all engines. It is moved there when it is complete.
+A copy's place in the user's cache follows from the dtype and the content of base and adapter,
+tokenizer and chat template included, so it is written once for all engines. It is moved there when
+it is complete.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from safetensors.torch import save_file
 from ..errors import BadInputError
 from ..storage.reading import read_json
 from .adapter import Adapter
-from .digests import adapter_digests, weight_digests
+from .digests import adapter_digests, text_digests, weight_digests
 from .folders import ADAPTER_CONFIG
 from .hub import folder_name
 from .weights import StoredTensor, stored_tensors, weight_files
@@ -46,7 +47,8 @@ def merged_folder(folder: pathlib.Path, adapter: str | pathlib.Path, dtype: str)
     """
     merging = Adapter(adapter, folder)
     name = f"{folder_name(folder.resolve())}+{folder_name(merging.folder)}"
-    sources = {"base": weight_digests(folder), "adapter": adapter_digests(adapter), "dtype": dtype}
+    base = weight_digests(folder) | text_digests(folder)
+    sources = {"base": base, "adapter": adapter_digests(adapter), "dtype": dtype}
     key = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:32]
     target = _cache() / key / name  # engines know a model by its folder's name
     if _is_whole(target):

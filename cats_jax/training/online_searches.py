@@ -169,10 +169,7 @@ class OnlineSearches:
             first = row - row % rollouts
             group = results[first : first + rollouts]
             failed = any(each.status == "failed" for each in group)
-            records = [
-                blank if each is None else _in_slots(each, slots)
-                for each in ([] if failed else result.records)
-            ]
+            records = [] if failed else _with_skipped(result.records, slots)
             columns.append([*records, *[blank] * (steps * strategy.num_phases - len(records))])
         rows = [column[tick] for tick in range(len(columns[0])) for column in columns]
         shape = (steps, strategy.num_phases, len(results))
@@ -190,6 +187,23 @@ class OnlineSearches:
             ),
             candidates=jnp.asarray([each.ledger.candidates for each in results], jnp.int32),
         )
+
+
+def _with_skipped(records: Sequence[learners.Episode | None], slots: int) -> list[learners.Episode]:
+    """The records of a search's ticks; in a skipped round no path moves and none ends.
+
+    A round is skipped if no decision of the step samples more. It follows the tick that has ended
+    the step.
+    """
+    found: list[learners.Episode] = []
+    for each in records:
+        if each is not None:
+            found.append(_in_slots(each, slots))
+        else:
+            still = jax.tree.map(np.zeros_like, found[-1])
+            same = np.arange(slots, dtype=np.int32)
+            found.append(still.replace(source=same, holds=found[-1].holds))
+    return found
 
 
 def question_at(place: int, num_questions: int, seed: int) -> int:

@@ -60,6 +60,8 @@ def run_stopping(
             raise BadInputError(f"--{name} has no meaning for a stopper: leave it out")
     if options.settings:
         raise BadInputError("--set has no meaning for a stopper: use learners.StoppingConfig")
+    if not options.rivals:
+        raise BadInputError("--no-rivals has no meaning for a stopper: leave it out")
     output, num_seeds = options.output, 1 if options.num_seeds is None else options.num_seeds
     if num_seeds < 1:
         raise BadInputError(f"num_seeds={num_seeds}: must be at least 1")

@@ -205,24 +205,37 @@ def _draw_beta(key: Key[Array, ""], seen: Float[Array, "*B 3"]) -> Float[Array, 
     return jax.random.beta(key, BETA_PRIOR + total, BETA_PRIOR + jnp.maximum(n - total, 0.0))
 
 
-_DRAWS = {"gaussian": _draw_gaussian, "beta": _draw_beta}
+Draw = Callable[[Key[Array, ""], Float[Array, "3 3"]], Float[Array, " 3"]]
+"""`(key, statistics) -> values` of GEN, CONT and the node itself, of one node."""
+
+_DRAWS: dict[str, Draw] = {"gaussian": _draw_gaussian, "beta": _draw_beta}
 
 
 def _places(
     key: Key[Array, ""],
     seen: AnswerStatistics,
     children: Bool[Array, "M M"],
-    draw: Callable[[Key[Array, ""], Float[Array, "3 M 3"]], Float[Array, "3 M"]],
+    draw: Draw,
     number: int,
 ) -> Int[Array, " B"]:
     """The nodes that get the next `number` children; a node may occur twice."""
 
     def place(key: Key[Array, ""]) -> Int[Array, ""]:
-        # A descent visits each node at most once, so that all are drawn together.
-        wider, deeper, own = draw(key, jnp.stack([seen.wider, seen.deeper, seen.own]))
-        return descend(children, wider, deeper, own)
+        return descend(children, *values_of_nodes(key, seen, draw))
 
     return jax.vmap(place)(jax.random.split(key, number))
+
+
+def values_of_nodes(key: Key[Array, ""], seen: AnswerStatistics, draw: Draw) -> Float[Array, "3 M"]:
+    """Values of GEN, of CONT and of the node itself, drawn for every node.
+
+    A descent visits each node at most once, so that all are drawn together. Each node has a key of
+    its own: its values do not depend on the number of rows, which includes padding.
+    """
+    stacked = jnp.stack([seen.wider, seen.deeper, seen.own])
+    nodes = jnp.arange(stacked.shape[1], dtype=jnp.int32)
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(nodes)
+    return jax.vmap(draw, in_axes=(0, 1), out_axes=1)(keys, stacked)
 
 
 def _init_memory(state: SearchState) -> SampledAnswers:

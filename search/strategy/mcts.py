@@ -4,9 +4,9 @@ A simulation descends from the root by UCT (Kocsis and Szepesvari 2006) to a lea
 `branching` children. The path score of each child is backed up to the child and to all its
 ancestors. Up to K simulations share a step of the loop; a virtual visit per descent makes their
 leaves differ. The tree grows while the remaining budget can complete one path for every free place.
-After that the leaves of the highest mean value are completed, one child a step. If the budget or
-the room for nodes is too small for any tree, whole paths are sampled from the question: as many as
-the budget can complete, at least one and at most K.
+After that the leaves to which the highest mean values lead from the root are completed, one child a
+step. If the budget or the room for nodes is too small for any tree, whole paths are sampled from
+the question: as many as the budget can complete, at least one and at most K.
 """
 
 from __future__ import annotations

@@ -300,6 +300,12 @@ def test_the_copy_is_written_once_and_a_torn_one_is_not_reused(
     assert merged_folder(base, adapter, "float32") == copy
     assert len(written) == 2
     assert merged_folder(base, adapter, "bfloat16") != copy
+    # The copy has the tokenizer and the chat template, too.
+    newer = tmp_path / base.name
+    shutil.copytree(base, newer)
+    assert merged_folder(newer, adapter, "float32") == copy
+    (newer / "chat_template.jinja").write_text("{{ messages }}")
+    assert (merged_folder(newer, adapter, "float32") / "chat_template.jinja").is_file()
 
     # A write that ends early leaves nothing that would be taken.
     def torn(tensors, path, **_):

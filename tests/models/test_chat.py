@@ -411,7 +411,46 @@ def test_requests_keep_their_distance(connect):
     assert times[-1] - times[0] >= 0.1 * (len(times) - 1) - 0.05
 
 
+def test_waiting_for_a_turn_costs_no_patience(connect):
+    asked = [request(seeds=[i << 33]) for i in range(14)]
+    with serving(*_PROBED, *[None] * 10, *[(503, {}, b"")] * 3) as server:
+        policy = connect(server, max_requests_per_minute=600, patience=1.0)
+        assert len(policy.generate(asked).samples) == 14
+
+
+def test_no_request_is_sent_after_an_error_that_stops_the_run(connect):
+    asked = [request(seeds=[i << 33]) for i in range(40)]
+    with serving(*_PROBED, None, (402, {}, b"no credit")) as server:
+        policy = connect(server, max_requests_per_minute=240)
+        with pytest.raises(BadInputError, match=r"402 .no credit.: it wants to be paid"):
+            policy.generate(asked)
+        number = len(server.bodies)
+        policy._endpoint.close()
+        assert len(server.bodies) <= number + 1
+        assert number <= PROBES + 4
+
+
 PRICE = {"input": 2.0, "output": 8.0}
+
+
+@pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": []}], ids=str)
+def test_an_error_in_a_reply_with_status_200_is_that_status(connect, choices):
+    def says(code):
+        content = {"error": {"code": code, "message": "the reason"}, **choices}
+        return 200, {}, json.dumps(content).encode()
+
+    with serving() as server:
+        policy = connect(server, price=PRICE, max_cost=1.0)
+        undisturbed = policy.generate([request(seeds=[1])]).samples
+    with serving(*_PROBED, says(429), says(502)) as server:
+        policy = connect(server, price=PRICE, max_cost=1.0)
+        assert policy.generate([request(seeds=[1])]).samples == undisturbed
+        assert policy._endpoint._spending.spent == pytest.approx(billed(server))
+    for code, error in ((400, GeneratorContractError), (401, BadInputError)):
+        with serving(*_PROBED, says(code)) as server:
+            policy = connect(server)
+            with pytest.raises(error, match=rf"status {code} .*the reason"):
+                policy.generate([request(seeds=[1])])
 
 
 def billed(server):

@@ -140,7 +140,7 @@ def _summary(scores):
 )
 def test_ab_mcts_a_grows_the_published_node(dist_type, batch_size):
     strategy = search.methods.ab_mcts_a(dist_type=dist_type, batch_size=batch_size)
-    draw = jax.jit(ab_mcts_a._DRAWS[dist_type])
+    draw = jax.jit(functools.partial(ab_mcts_a.values_of_nodes, draw=ab_mcts_a._DRAWS[dist_type]))
     shapes = set()
     for seed in range(6):
         scores, valid = _script(seed, CAPACITY)
@@ -172,15 +172,27 @@ def test_ab_mcts_a_grows_the_published_node(dist_type, batch_size):
                 )
             # The draws are those of the core; what they lead to is the oracle's choice.
             plan_key, _ = search.tick_keys(jax.random.key(seed), tick)
-            stacked = jnp.stack([seen.wider, seen.deeper, seen.own])
             keys = jax.random.split(plan_key, batch_size)
-            values = [np.asarray(draw(key, stacked)) for key in keys]
+            values = [np.asarray(draw(key, seen)) for key in keys]
             wanted = [oracle.descend(*each) for each in values]
         assert spent == CAPACITY
         assert final.finished.valid.sum() == sum(valid)
         shapes.add(tuple(len(oracle.children[node]) for node in oracle.children))
     assert len(shapes) > 4  # trees of many shapes were compared
     assert any(0 < shape[0] < sum(shape) for shape in shapes)  # wider and deeper
+
+
+def test_a_place_does_not_depend_on_padding():
+    rng = np.random.default_rng(0)
+    rows = jnp.asarray(rng.uniform(0, 4, (3, 9, 3)), jnp.float32)
+
+    def values(padding):
+        wider, deeper, own = jnp.pad(rows, ((0, 0), (0, padding), (0, 0)))
+        seen = ab_mcts_a.AnswerStatistics(own=own, wider=wider, deeper=deeper)
+        draw = ab_mcts_a._DRAWS["gaussian"]
+        return ab_mcts_a.values_of_nodes(jax.random.key(0), seen, draw)[:, :9]
+
+    np.testing.assert_array_equal(values(0), values(8))
 
 
 def test_posteriors_are_the_published_ones():

@@ -232,6 +232,21 @@ def _lines(folder):
         pytest.param(dataclasses.replace(CATS, num_candidates=(4, 8, 20)), id="cats"),
         pytest.param(PAPER, id="paper"),
         pytest.param(SELECTIVE, id="selective"),
+        # A round that samples nothing ends the step, and the rounds after it are skipped. The
+        # minibatches of PPO would differ, because the step's end is in another tick.
+        pytest.param(
+            _small(
+                learners.CATS,
+                reward="paper",
+                gae_lambda=0.9,
+                prices=(0.0,),
+                default_price=0.0,
+                searches_per_question=1,
+                num_iterations=1,
+                learner=learners.LearnerConfig(learners.A2C()),
+            ),
+            id="paper-reward-in-rounds",
+        ),
         pytest.param(
             dataclasses.replace(
                 PAPER,
@@ -256,9 +271,9 @@ def test_the_updates_are_those_in_the_graph(tmp_path, config):
         expected.learner_state,
     )
     lines = _lines(tmp_path / "out")
-    for name in ("accuracy", "candidates", "decisions", "reward", "entropy"):
+    for name in ("accuracy", "candidates", "decisions", "reward", "entropy", "td_error"):
         given = [line[name] for line in lines]
-        np.testing.assert_allclose(given, getattr(expected.curves, name), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(given, getattr(expected.curves, name), rtol=2e-5, atol=1e-6)
     assert min(line["decisions"] for line in lines) > 10  # it learned from something
 
 

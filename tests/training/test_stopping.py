@@ -111,6 +111,7 @@ def test_a_small_training(tmp_path, monkeypatch):
     [
         ({"start": "cats"}, "--start has no meaning for a stopper"),
         ({"settings": ("reward=paper",)}, "--set has no meaning for a stopper"),
+        ({"rivals": False}, "--no-rivals has no meaning for a stopper"),
         ({"calibration": "weak"}, "--calibration has no meaning for a stopper"),
         ({"validation": "bank"}, "--validation needs --bank"),
         ({"seed": -1}, "seed=-1: must be an integer from 0 to 2147483647"),

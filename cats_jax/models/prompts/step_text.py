@@ -252,7 +252,7 @@ def cut_answer(
     Returns:
         The steps in order. A step that is too long is cut there and is the last. Of an answer that
         was cut at the limit for answers, the text after the last separator may still become a step:
-        it is left out unless it is too long for one.
+        it is left out unless it is too long for one, or `max_steps` is 1.
     """
     pieces: list[Piece] = []
     start = 0
@@ -271,7 +271,7 @@ def cut_answer(
             rest = text.rest(ids[start : place + 1], rest)
             start = place + 1
     too_long = len(pieces) < max_steps - 1 and len(ids) - start >= max_step_tokens
-    if start < len(ids) and (finish != "length" or too_long):
+    if start < len(ids) and (finish != "length" or too_long or max_steps == 1):
         add(len(ids), finish)
     return pieces
 

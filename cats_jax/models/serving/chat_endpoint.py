@@ -27,6 +27,7 @@ from ...storage.durable import append, open_to_append, stopped, truncate, unwrit
 from ...storage.reading import bounded_lines, parse_json, reading
 from .http_engine import (
     MOST_BYTES,
+    OF_QUESTION,
     RefusedCallError,
     Route,
     ServerClient,
@@ -34,6 +35,7 @@ from .http_engine import (
     UnfitServerError,
     client_settings,
     token_count,
+    wait_unless,
 )
 from .spending import Pace, Spending
 
@@ -50,9 +52,6 @@ _LONGEST_LINE = 4 * MOST_BYTES
 
 _FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of calls that never reached the endpoint."""
-
-OF_QUESTION = (400, 413, 422)
-"""Statuses by which endpoints refuse one request, such as a question that is too long."""
 
 _MOST_RECENT = 4096
 """Largest number of replies that are kept in memory for a repeated batch."""
@@ -197,8 +196,10 @@ class ChatEndpoint(ServerClient):
         # Gateways list hundreds of models, or none: the first request shows if the model is served.
         return str(model)
 
-    def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
-        self._pace.wait()
+    def _post_once(self, route: Route[T], body: dict[str, Any], given_up: Callable[[], bool]) -> T:
+        wait_unless(given_up, self._pace.seconds())
+        if given_up():
+            raise self.stopped_waiting()
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
         # The endpoint may charge sampled tokens even if no whole reply arrives.
         lost = ChatReply((), prompt, 0, body.get("n", 1) * body["max_tokens"])
@@ -207,12 +208,14 @@ class ChatEndpoint(ServerClient):
 
             def booked(reply: Any, body: dict[str, Any]) -> T:
                 nonlocal lost
+                if (error := _error_in(reply)) is not None:
+                    raise self.refusal(route, *error)
                 lost = ChatReply((), *_counts(reply, body))
                 bill.cost = self.cost(lost)
                 return route.read(reply, body)
 
             try:
-                return super()._post_once(dataclasses.replace(route, read=booked), body)
+                return super()._post_once(dataclasses.replace(route, read=booked), body, given_up)
             except Exception as error:  # whatever it is, the tokens may be charged
                 is_refused = isinstance(error, TryAgainError) and error.after is not None
                 if is_refused or isinstance(error, (*_FREE, RefusedCallError)):
@@ -370,6 +373,15 @@ def _text(content: Any) -> str:
     return content or ""
 
 
+def _error_in(reply: Any) -> tuple[int, str] | None:
+    """Status and text of a refusal that a gateway sends with status 200; None without one."""
+    error = reply.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if reply.get("choices") or type(code) is not int or not 400 <= code < 600:
+        return None
+    return code, f"{quoted(error)} in a reply with status 200"
+
+
 def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
     """Numbers of prompt tokens, of cached tokens among them, and of sampled tokens of all choices.
 
@@ -377,7 +389,7 @@ def _counts(reply: Any, body: dict[str, Any]) -> tuple[int, int, int]:
         UnfitServerError: the reply has no counts, or counts more tokens than could be sampled.
         KeyError, TypeError, ValueError: the reply is broken.
     """
-    if "choices" not in reply:
+    if not reply.get("choices"):
         raise ValueError(f"no choices, but {quoted(reply.get('error'))}")
     usage = reply.get("usage")
     if usage is None:

@@ -67,6 +67,11 @@ _NEVER = (501, 505)
 _LEAST_SECRET = 16
 """An API key of at least this many characters is treated as a secret."""
 
+OF_QUESTION = (400, 413, 422)
+"""Statuses by which servers refuse one request, such as a question that is too long."""
+
+_UNPAID = 402
+
 _NO_KEY = (401, 403)
 """Statuses of a server that requires an API key, or another key."""
 
@@ -89,6 +94,9 @@ _COMPRESSED = ("gzip", "deflate", "br", "zstd")
 
 Only gzip is accepted: 64 KiB in brotli, zstd or two encodings may inflate to gigabytes.
 """
+
+_GLANCE = 0.5
+"""Seconds after which a thread that waits sees that there is no use in waiting."""
 
 _SPARE = 10.0
 """Seconds in which a thread must have read a late reply, once this is seen."""
@@ -207,7 +215,13 @@ class ServerClient:
         Raises:
             RunStoppedError: the headers of a reply do not end, or calls are abandoned.
         """
-        return self._pool.map(function, items, self._check_headers)
+        try:
+            return self._pool.map(function, items, self._check_headers)
+        except BaseException as error:
+            # Calls that wait for their next try or for their turn are not made any more.
+            if not isinstance(error, RefusedCallError) or error.status not in OF_QUESTION:
+                self._given_up_at = time.monotonic()
+            raise
 
     def _check_headers(self) -> None:
         # httpx limits the time of each read, of which endless headers need any number. A process
@@ -224,50 +238,48 @@ class ServerClient:
 
     def _post(self, route: Route[T], body: dict[str, Any], asked_at: float) -> T:
         def given_up() -> bool:
-            """Whether calls are abandoned, or one has run out of patience since this was asked."""
+            """Whether calls are abandoned, or one has failed for good since this was asked."""
             return self._pool.abandoned.is_set() or self._given_up_at > asked_at
 
-        if given_up():
-            raise RunStoppedError(
-                f"server {self.url}: stopped waiting for it: check the server and start again"
-            )
-        # One try that hangs may outlast the patience, so a number of tries must be reached, too.
-        tried = tenacity.stop_all(
-            tenacity.stop_after_delay(self._patience), tenacity.stop_after_attempt(_TRIES)
-        )
+        failed_at: list[float] = []
+        errors: list[BaseException | None] = []
+
+        def attempt() -> T:
+            if not given_up():
+                return self._post_once(route, body, given_up)
+            raise errors[-1] if errors and errors[-1] else self.stopped_waiting()
+
+        def tried(state: tenacity.RetryCallState) -> bool:
+            # One try that hangs may outlast the patience, so a number of tries must be reached.
+            # Waiting for the first try costs no patience.
+            failed_at.append(time.monotonic())
+            errors.append(state.outcome and state.outcome.exception())
+            return state.attempt_number >= _TRIES and failed_at[-1] - failed_at[0] >= self._patience
+
         pause = tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((httpx.RequestError, TryAgainError)),
             wait=lambda state: max(pause(state), _asked_wait(state)),
-            stop=lambda state: given_up() or tried(state) or _asked_wait(state) > self._patience,
+            stop=lambda state: tried(state) or given_up() or _asked_wait(state) > self._patience,
+            sleep=lambda seconds: wait_unless(given_up, seconds),
             reraise=True,
         )
-        begun = time.monotonic()
         try:
-            return retrying(self._post_once, route, body)
+            return retrying(attempt)
         except (httpx.RequestError, TryAgainError) as error:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
                 f"server {self.url}: no good reply from {route.path} in "
-                f"{self._given_up_at - begun:.0f} s ({self.without_key(error)}): check the server "
-                "and start again, nothing is lost"
+                f"{self._given_up_at - failed_at[0]:.0f} s ({self.without_key(error)}): check the "
+                "server and start again, nothing is lost"
             ) from error
 
-    def _post_once(self, route: Route[T], body: dict[str, Any]) -> T:
+    def _post_once(self, route: Route[T], body: dict[str, Any], given_up: Callable[[], bool]) -> T:
         path, hint = route.path, route.hint
         status, headers, content = self._whole_reply("POST", path, hint, body)
-        passes = status in _BUSY or (status >= 500 and status not in _NEVER)
-        if passes and status not in route.final:
-            after = _seconds(headers.get("Retry-After"))
-            asked = f", try again in {after:.0f} s" if after else ""
-            raise TryAgainError(f"status {status}{asked}", after=after)
         if status != 200:
-            raise RefusedCallError(
-                f"server {self.url} refuses {path} with status {status} "
-                f"({self.without_key(content.decode(errors='replace').strip() or 'no text')}): "
-                f"{self._way_to_a_key() if status in _NO_KEY else hint}",
-                status,
-            )
+            after = _seconds(headers.get("Retry-After"))
+            raise self.refusal(route, status, content.decode(errors="replace"), after)
         if content.lstrip()[:1] == b"<":
             raise BadInputError(f"server {self.url} answers {path} with a web page: {hint}")
         try:
@@ -275,11 +287,41 @@ class ServerClient:
         except UnfitServerError as error:
             ways = error.way_out or hint
             raise BadInputError(f"server {self.url} {self.without_key(error)}: {ways}") from error
-        except BadInputError:
+        except (BadInputError, TryAgainError):
             raise
         # The content may cause KeyError, TypeError, OverflowError, RecursionError and more.
         except Exception as error:
             raise TryAgainError(f"an incomplete reply ({self.without_key(error)})") from error
+
+    def stopped_waiting(self) -> RunStoppedError:
+        """The error of a call that is not made, because another one has failed for good."""
+        return RunStoppedError(
+            f"server {self.url}: stopped waiting for it: check the server and start again"
+        )
+
+    def refusal(
+        self, route: Route[Any], status: int, text: str, after: float = 0.0
+    ) -> TryAgainError | RefusedCallError:
+        """The error of a call that was refused with a status other than 200.
+
+        Args:
+            text: what the server says of it.
+            after: seconds that it requests before the next try, 0 if it names no time.
+        """
+        passes = status in _BUSY or (status >= 500 and status not in _NEVER)
+        if passes and status not in route.final:
+            asked = f", try again in {after:.0f} s" if after else ""
+            return TryAgainError(f"status {status}{asked}", after=after)
+        way_out = route.hint
+        if status in _NO_KEY:
+            way_out = self._way_to_a_key()
+        elif status == _UNPAID:
+            way_out = "it wants to be paid: add credit to the account and start again"
+        return RefusedCallError(
+            f"server {self.url} refuses {route.path} with status {status} "
+            f"({self.without_key(text.strip() or 'no text')}): {way_out}",
+            status,
+        )
 
     def _whole_reply(
         self, method: str, path: str, hint: str, body: dict[str, Any] | None = None
@@ -544,6 +586,13 @@ class TryAgainError(RuntimeError):
     def __init__(self, message: str, *, after: float | None = None):
         super().__init__(message)
         self.after = after
+
+
+def wait_unless(given_up: Callable[[], bool], seconds: float) -> None:
+    """Wait, but no longer than until there is no use in waiting."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not given_up():
+        time.sleep(min(left, _GLANCE))
 
 
 def _completion(request: SampleRequest, *, log_probs: bool) -> dict[str, Any]:

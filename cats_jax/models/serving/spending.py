@@ -80,18 +80,19 @@ class Spending:
 
 
 class Pace:
-    """Spaces calls at equal distances, at most `per_minute` in a minute; None: no waiting."""
+    """Equal distances between calls, at most `per_minute` in a minute; None: no waiting."""
 
     def __init__(self, per_minute: float | None):
         self._distance = 0.0 if per_minute is None else 60.0 / per_minute
         self._next = 0.0
         self._lock = threading.Lock()
 
-    def wait(self) -> None:
-        """Wait until a call may begin."""
-        if self._distance:
-            with self._lock:
-                now = time.monotonic()
-                at = max(now, self._next)
-                self._next = at + self._distance
-            time.sleep(min(at - now, 1e9))  # more overflows
+    def seconds(self) -> float:
+        """How long the next call must wait; it takes the next place."""
+        if not self._distance:
+            return 0.0
+        with self._lock:
+            now = time.monotonic()
+            at = max(now, self._next)
+            self._next = at + self._distance
+        return at - now
