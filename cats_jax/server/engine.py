@@ -220,12 +220,15 @@ class Engine:
         return bool(busy) or self._state == "stopped"
 
     def _admit(self, ticket: Ticket) -> None:
-        """Let the models check the question; a search whose question they can't read ends."""
+        """Let the models check the request; a search that they can't carry out ends."""
+        name = "budget"
         try:
+            self._loaded.check_budget(ticket.settings)
+            name = "messages"
             self._loaded.check_question(ticket.question, ticket.settings)
         except BadInputError as error:
             reason = str(error).replace(repr(ticket.id), "of this request")
-            self._end(ticket, bad_request(reason, "messages"))
+            self._end(ticket, bad_request(reason, name))
         else:
             self._waiting.append(ticket)
             ticket.notify(Accepted())

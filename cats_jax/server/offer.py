@@ -248,15 +248,17 @@ class Loaded:
     grader: AnswerGrader
     warnings: tuple[str, ...] = ()
 
+    def check_budget(self, settings: Settings) -> None:
+        """Raise BadInputError if a budget needs single steps, and the policy has whole answers."""
+        limited = dataclasses.replace(self.offer.recipe, budget=settings.budget)
+        check_steps(self.policy, limited, [self.offer.cell(settings.strategy)])
+
     def check_question(self, question: Question, settings: Settings) -> None:
-        """Raise BadInputError unless the models can read a question and search it as requested."""
+        """Raise BadInputError unless the models can read a question."""
         if question.system is not None and not facts_of(self.policy).reads_system:
             raise BadInputError(
                 f"policy {self.policy.name!r} reads no system message: leave it out"
             )
-        # A budget of the request can need single steps where the recipe needs none.
-        limited = dataclasses.replace(self.offer.recipe, budget=settings.budget)
-        check_steps(self.policy, limited, [self.offer.cell(settings.strategy)])
         self.searcher(settings).check_question(question)
         check_world_question(question.text, self.offer.recipe.policy)
 

@@ -279,8 +279,13 @@ class WholeLetters(LetterPolicy):
 
 def test_a_budget_where_the_policy_samples_whole_answers_only():
     loaded = letters(WholeLetters(), strategies=["majority"])
-    question = Question("q", "which letters?")
-    loaded.check_question(question, loaded.offer.settings(parsed().request))
+    settings = loaded.offer.settings(parsed().request)
+    loaded.check_budget(settings)
+    loaded.check_question(Question("q", "which letters?"), settings)
     limited = loaded.offer.settings(parsed(budget=3).request)
     with pytest.raises(BadInputError, match=r"majority .* needs single steps: it continues"):
-        loaded.check_question(question, limited)
+        loaded.check_budget(limited)
+    with running(loaded) as found, httpx.Client(base_url=found.root) as client:
+        response = post(client, json.dumps({**GOOD, "budget": 3}).encode())
+    assert_refused(response)
+    assert response.json()["error"]["param"] == "budget"
