@@ -76,8 +76,8 @@ def grade_file(
     with whole_text(target) as lines:
         for task, grade in _graded(source, grader):
             row = {**task.row, "correct": grade.correct}
-            if isinstance(row.get("error"), str) and tolerance_of(row["error"]) is None:
-                del row["error"]  # of an earlier grading
+            if "correct" in task.row and tolerance_of(row.get("error")) is None:
+                row.pop("error", None)  # of an earlier grading
             if grade.error:
                 row["error"] = grade.error
             lines.write(json.dumps(row) + "\n")

@@ -3,11 +3,9 @@ r"""Answers in boxes: `\boxed{...}`, with braces and without, alone and in a lis
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from .canonical import canonical
-from .plain_numbers import PlainNumber, plain_number
+from .canonical import OR, are_forms_of_one_number
 
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*(\{)?")
 # `\{` and `\}` are characters of a set, `\\` is a line break: they open and close no group.
@@ -28,7 +26,6 @@ _NAME = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_\w)?)\s*=[\s$]*$")
 
 _LONGEST_GAP = 60
 _MOST_BOXES = 100
-_LONGEST_NUMBER = 200
 
 
 class _Box(NamedTuple):
@@ -59,16 +56,13 @@ def boxed_answer(text: str) -> str | None:
         if before is None or not _in_one_list(text, before, boxes[-1]):
             break
         boxes.append(before)
-    return "; ".join(different(box.content for box in reversed(boxes) if box.content))
-
-
-def different(contents: Iterable[str]) -> list[str]:
-    r"""The texts without those that repeat a text or a plain number, as 0.5 repeats \frac12."""
-    found: dict[str | PlainNumber, str] = {}
-    for content in contents:
-        number = plain_number(canonical(content)) if len(content) <= _LONGEST_NUMBER else None
-        found.setdefault(content if number is None else number, content)
-    return list(found.values())
+    if len(boxes) == 2:
+        after, before = boxes
+        is_or = OR.search(text, before.end, after.start)
+        if is_or and are_forms_of_one_number(before.content, after.content):
+            return before.content
+    contents = dict.fromkeys(box.content for box in reversed(boxes) if box.content)
+    return "; ".join(contents)
 
 
 def _in_one_list(text: str, before: _Box, after: _Box) -> bool:

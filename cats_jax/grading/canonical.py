@@ -55,7 +55,7 @@ _MODULO = re.compile(r"(?:\\pmod ?|\( ?\\?mod ?)(?:\{ ?(\w+) ?\}|(\d+|[a-zA-Z]))
 _ROOT_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _DEGREE = (
-    r"(?:(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z])|(?<=\d\^)o(?![a-zA-Z])"
+    r"(?:(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z])|(?<=\d\d\^)o(?![a-zA-Z])"
     r"|\{\s*\\(?:text|mathrm)\s*\{\s*o\s*\}\s*\})|\\degrees?\b)"
 )
 _DEGREES = re.compile(rf"{_DEGREE}(?:\s*[CF]$)?")
@@ -90,7 +90,10 @@ _AND_OR = re.compile(
     r"|\\(?:land|wedge|lor|vee)(?![a-zA-Z]))\s*)"
 )
 _NAMES = re.compile(r"(?<![a-zA-Z\\])(\\?[a-zA-Z]+) ?=")
-_OR = re.compile(r"\bor\b|\\(?:lor|vee)")
+OR = re.compile(r"\bor\b|\\(?:lor|vee)")
+"""What separates two alternatives."""
+
+_LONGEST_NUMBER = 200
 _SIGN_OF_ORDER = r"(?:[<>]|\\[lg]e(?![a-zA-Z]))"
 _NO_VALUE = re.compile(rf"{_SIGN_OF_ORDER}|\\ne(?![a-zA-Z])")
 _RELATION = re.compile(rf"=|{_NO_VALUE.pattern}")
@@ -138,7 +141,8 @@ _MEANINGS = {
 }  # fmt: skip
 # The largest and the smallest of a set are those of its numbers.
 _OF_A_SET = re.compile(r"(\\(?:max|min|gcd|lcm))\\\{([^{}\\]*)\\\}")
-_UNION_LETTER = re.compile(r"(?<=[)\]]) ?U ?(?=[(\[])")
+_PAIR = r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]"
+_UNION_LETTER = re.compile(rf"({_PAIR}) ?U ?(?={_PAIR})")
 _TIMES_TEN = re.compile(r"(?<=\d) x (?=10\s*\^)")
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
 _CHOICE = re.compile(r"(?:(?:[oO]ption|[cC]hoice) ?)?[(\[]?([A-Z])[)\]]?")
@@ -166,9 +170,7 @@ _CALCULATION = re.compile(
     r"(?=\\|.+[-+*/\\!^])(?:[-+*/^!(){}\d.,]|\\(?:times|cdot|div|frac|sqrt|binom)(?![a-zA-Z]) ?)+"
 )
 # ad-bc and a b c are formulas.
-_WORD = re.compile(
-    r"(?=[a-zA-Z' ]*$|.*[a-zA-Z]{4})(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z' \-]{3,}", re.DOTALL
-)
+_WORD = re.compile(r"(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z' \-]{3,}")
 # Shorter words are products of variables, except for these.
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
@@ -191,6 +193,15 @@ def canonical(answer: str) -> str:
             break
     text = text.lower() if _WORD.fullmatch(text) or text.lower() in _SHORT_WORDS else text
     return _MEANINGS.get(text, text)
+
+
+def are_forms_of_one_number(first: str, second: str) -> bool:
+    r"""Whether two texts are different forms of one number, such as \frac12 and 0.5."""
+    if "=" in first + second or max(len(first), len(second)) > _LONGEST_NUMBER:
+        return False
+    one, two = canonical(first), canonical(second)
+    number = plain_number(one)
+    return one != two and number is not None and number == plain_number(two)
 
 
 def is_word(text: str) -> bool:
@@ -223,7 +234,7 @@ def _one_round(text: str) -> str:
     text = _SIZES.sub("", text)
     text = _FRACTIONS.sub(r"\\\1", text)
     text = _MARK_BRACES.sub(r"\1", text)
-    text = _TIMES_TEN.sub(r"\\times ", _UNION_LETTER.sub(r"\\cup ", text))
+    text = _TIMES_TEN.sub(r"\\times ", _UNION_LETTER.sub(r"\1\\cup ", text))
     text = _BLACKBOARD.sub(r"\\mathbb{\1}", _ROW_GAP.sub(r"\\\\", text))
     text = _ROMAN.sub(r"\\mathrm{\1}", text).replace(r"\{\}", r"\emptyset ")
     text = _EARLY.sub("", _HALF_OF_DAY.sub(lambda match: f" {match[1].lower()}m", text))
@@ -340,17 +351,14 @@ def _connected(text: str) -> str:
     Also `\lor` in `x=1 or y=2`, which is no point.
     """
     pieces, has_order = _AND_OR.split(text), _NO_VALUE.search(text)
-    if len(pieces) == 3 and _OR.search(pieces[1]):
-        # 1/2 or 0.5 is one answer in two forms.
-        one, two = (plain_number(canonical(piece)) for piece in pieces[::2])
-        if one is not None and one == two:
-            return pieces[0]
+    if len(pieces) == 3 and OR.search(pieces[1]) and are_forms_of_one_number(*pieces[::2]):
+        return pieces[0]
     if len(set(_NAMES.findall(text))) > 1 and "," not in text:
-        has_order = has_order or all(map(_OR.search, pieces[1::2]))
+        has_order = has_order or all(map(OR.search, pieces[1::2]))
     for place in range(1, len(pieces), 2):
         beside = pieces[place - 1], pieces[place + 1]
         if has_order and all(map(_RELATION.search, beside)):
-            pieces[place] = r" \lor " if _OR.search(pieces[place]) else r" \land "
+            pieces[place] = r" \lor " if OR.search(pieces[place]) else r" \land "
         elif not pieces[place].lstrip(", ").startswith((r"\l", r"\w", r"\v")):
             pieces[place] = ";"
     return "".join(pieces)

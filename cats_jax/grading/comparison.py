@@ -120,7 +120,7 @@ def compare(first: str, second: str, tolerance: float | None = None) -> Equality
 def _union(text: str, other: str) -> str:
     r"""A list of intervals as their union if the other answer is one: (-\infty,2);(3,\infty)."""
     found = structure(text)
-    if found.kind != "list" or not _OPERATION.search(other):
+    if found.kind != "list" or is_set(text) or not _OPERATION.search(other):
         return text
     parts = [structure(item) for item in found.items]
     intervals = all(part.kind in _INTERVALS and len(part.items) == 2 for part in parts)

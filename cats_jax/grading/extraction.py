@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from .boxes import boxed_answer, different
+from .boxes import boxed_answer
+from .canonical import OR, are_forms_of_one_number
 from .thinking import without_thinking
 
 MAX_BARE_CHARS = 2000
@@ -137,12 +138,14 @@ def _announced(text: str, announcement: re.Pattern[str]) -> str | None:
     start = lead.end() if lead else found.end()
     formula = _formula(text, start)
     if formula is not None:
-        formulas, end = [formula[0]], formula[1]
+        formulas, end, is_or = [formula[0]], formula[1], False
         # The roots are $2$ and $-3$.
         while (gap := _NEXT_FORMULA.match(text, end)) and (more := _formula(text, gap.end())):
             formulas.append(more[0])
-            end = more[1]
-        return _result("; ".join(different(formulas)))
+            is_or, end = OR.search(gap[0]) is not None, more[1]
+        if is_or and len(formulas) == 2 and are_forms_of_one_number(*formulas):
+            return _result(formulas[0])
+        return _result("; ".join(formulas))
     stop = text.find("\n", start)
     line = text[start:] if stop < 0 else text[start:stop]
     line = line[:MAX_BARE_CHARS]

@@ -28,16 +28,16 @@ _FACTOR = re.compile(
 _COEFFICIENT = re.compile(
     r"(?:(?<=\\cdot)|(?<=\\times)|(?<![\w.})\\!^/]))(\d+)/(\d+)(?=[a-zA-Z]|\\(?:pi|sqrt)(?![a-zA-Z]))"
 )
-# Its operators and constants, and Greek letters that are none. A transposed matrix and an integral
-# or derivative keep theirs.
+# Its operators and constants, and Greek letters that are none. A transposed matrix keeps its T, and
+# an integral or a derivative its d.
 _STAND_INS = {
     "d": r"\Upsilon ", "I": r"\varpi ", "T": r"\varrho ", "t": r"t\cdot ",
     r"\gamma": r"\omicron ", r"\Gamma": r"\vartheta ",
 }  # fmt: skip
 _OPERATORS = re.compile(
-    r"\\(?:begin|end|operatorname|mathrm)\{[^{}]*\}(?:\^T)?|\\Gamma\(|\\[a-zA-Z]+|[dIT]|t(?=r)"
+    r"\\(?:begin|end|operatorname|mathrm)\{[^{}]*\}(?:[)\]]?\^T)?|\\Gamma\(|\\[a-zA-Z]+|[dIT]|t(?=r)"
 )
-_DIFFERENTIAL = re.compile(r"\\i*int(?![a-zA-Z])|\\frac\{d\w*(?:\^\w)?\w*\}\{d[a-zA-Z]")
+_DIFFERENTIAL = re.compile(r"\\i*int(?![a-zA-Z])|\\frac\{d\w*(?:\^\w+)?\}\{d[a-zA-Z]")
 _FUNCTION = r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)h?(?![a-zA-Z])"
 _SCRIPT = r"(?:\w|\{[^{}]*\})"
 _ARGUMENT = re.compile(
@@ -58,9 +58,10 @@ def readable(text: str) -> str | None:
     if _UNREAD.search(text):
         return None
     text = _ARGUMENT.sub(r"\1(\2)", _FACTOR.sub(r"\g<0>\\cdot", text))
-    if _DIFFERENTIAL.search(text):
-        return text
-    return _OPERATORS.sub(lambda match: _STAND_INS.get(match[0], match[0]), text)
+    kept = "d" if _DIFFERENTIAL.search(text) else ""
+    return _OPERATORS.sub(
+        lambda match: match[0] if match[0] == kept else _STAND_INS.get(match[0], match[0]), text
+    )
 
 
 def _sum(match: re.Match[str]) -> str:

@@ -30,7 +30,7 @@ _NUMBER_WORDS = frozenset((
     "half", "halves", "third", "thirds", "quarter", "quarters", "fourths", "fifths", "sixths",
     "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "over", "plus", "minus",
     "frac", "squared", "cubed", "factorial", "to", "out", "below", "root", "choose",
-    "modulo", "remainder", "most", "least", "extraneous", "rejected", "impossible",
+    "modulo", "remainder", "extraneous", "rejected", "impossible",
     "january", "february", "march", "april", "may", "june", "july", "august",
     "september", "october", "november", "december", "alpha", "beta", "gamma", "delta", "theta",
     "lambda", "omega", "sigma",
@@ -40,7 +40,7 @@ _UNIT_LETTERS = frozenset("msghdlLNJWVACKFTI")
 
 _TEXT = rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}"
 _TRAILING_TEXT = re.compile(
-    r"(?<=\S)\s*(?:/\s*|\\cdot\s*)?"
+    r"(?<=\S)\s*(?:/\s*)?"
     rf"(?:{_TEXT}(?:\s*/\s*{_TEXT})?|\\frac ?\{{ ?{_TEXT} ?\}} ?\{{ ?{_TEXT}"
     r" ?(?:\^ ?\{? ?\d ?\}?)? ?\})\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
 )
@@ -53,6 +53,7 @@ _UNIT = re.compile(
 _SEVERAL_UNITS = re.compile(rf"(?<![\\a-zA-Z])(?:{_UNITS})\b[^\\a-zA-Z^]*\d")
 # 2ab and 2 xyz are products; 2 eggs and 12 in all are remarks.
 _TRAILING_WORDS = re.compile(r"(?<= )([a-zA-Z]{4,}|men|[a-zA-Z]{2,}(?: [a-zA-Z]+)+)$")
+_RANGE = re.compile(r"\bat (?:the )?(?:most|least)\b", re.IGNORECASE)
 _VALUE_ENDS = (*"0123456789", "}", ")", "]", r"\pi")
 
 
@@ -61,6 +62,9 @@ def without_unit(text: str) -> str:
     if _SEVERAL_UNITS.search(text):
         return text
     match = _TRAILING_TEXT.search(text)
+    if match and match[0].lstrip().startswith("/"):
+        number = plain_number(text[: match.start()].rstrip())
+        match = None if number is None or _VECTOR.search(match[0]) else match  # 5/\text{pound}
     if match and not _VECTOR.match(match[0]) and all(map(_is_remark, match.groups(""))):
         shorter = text[: match.start()].rstrip()
         if not shorter.endswith(("^", "_", "=", "{", "(", ",")):
@@ -81,6 +85,6 @@ def _is_remark(words: str) -> bool:
     found = re.findall("[a-zA-Z]+", words)
     # 5 percent of x is no number, but 5 a day is.
     letters = {word for word in found if len(word) == 1 and (word != "a" or len(found) == 1)}
-    if found in (["am"], ["pm"]):
+    if found in (["am"], ["pm"]) or _RANGE.search(words):
         return False
     return letters <= _UNIT_LETTERS and _NUMBER_WORDS.isdisjoint(map(str.lower, found))

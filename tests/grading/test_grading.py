@@ -454,10 +454,11 @@ def test_grade_command(capsys, tmp_path):
     assert "7 rows, 4 correct (0.5714), 1 not graded" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
     # A row that could not be graded before loses the message; a tolerance stays.
-    _write(source, [{**row, "error": row.get("error", "timed out")} for row in rows[:2]])
+    graded = [{**row, "correct": False, "error": row.get("error", "no")} for row in rows[:2]]
+    _write(source, [*graded, {**rows[0], "error": "my own"}])
     assert cli.run(["grade", "--input", str(source), "--output", str(target)]) == 0
     again = [json.loads(line).get("error") for line in target.read_text().splitlines()]
-    assert again == [None, "1e-1"]
+    assert again == [None, "1e-1", "my own"]
     _write(source, rows[5:6])
     assert cli.run(["grade", "--input", str(source), "--output", str(target)]) == 0
     assert "1 row, 1 correct (1.0000)" in capsys.readouterr().out

@@ -412,22 +412,47 @@ def test_requests_keep_their_distance(connect):
 
 
 def test_waiting_for_a_turn_costs_no_patience(connect):
-    asked = [request(seeds=[i << 33]) for i in range(14)]
-    with serving(*_PROBED, *[None] * 10, *[(503, {}, b"")] * 3) as server:
-        policy = connect(server, max_requests_per_minute=600, patience=1.0)
-        assert len(policy.generate(asked).samples) == 14
+    with serving(*_PROBED, *[(503, {}, b"")] * 4) as server:
+        policy = connect(server, max_requests_per_minute=120, patience=0.75)
+        # Three tries and their pauses take a second, of which most is waiting for turns.
+        assert policy.generate([request(seeds=[1])]).samples
 
 
 def test_no_request_is_sent_after_an_error_that_stops_the_run(connect):
     asked = [request(seeds=[i << 33]) for i in range(40)]
-    with serving(*_PROBED, None, (402, {}, b"no credit")) as server:
-        policy = connect(server, max_requests_per_minute=240)
+    unpaid = (402, {}, b"no credit")
+
+    def slow(reply):
+        time.sleep(0.5)
+        return reply
+
+    def stops(policy):
         with pytest.raises(BadInputError, match=r"402 .no credit.: it wants to be paid"):
             policy.generate(asked)
-        number = len(server.bodies)
         policy._endpoint.close()
-        assert len(server.bodies) <= number + 1
-        assert number <= PROBES + 4
+        assert len(server.bodies) <= PROBES + 4
+
+    with serving(*_PROBED, slow, unpaid) as server:
+        stops(connect(server, max_requests_per_minute=240))
+    with serving(*_PROBED, unpaid) as server:
+        policy = connect(server, price={"input": 0.0, "output": 1.0}, max_cost=1.0)
+        spending = policy._endpoint._spending
+        spending._limit = spending.spent + 1.5 * spending.cost(0, 16)  # one call at a time
+        stops(policy)
+
+
+def test_a_reply_that_fails_one_question_leaves_the_others(connect):
+    """The first question's turn is not repeated, while the second one waits for its next try."""
+    with serving(continues="whole") as server:
+        policy = connect(server)
+        path = (policy.generate([request(seeds=[1])]).samples[0][0].step,)
+        server.faults = iter([_saying("another turn"), (503, {"Retry-After": "1"}, b""), None])
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(policy.generate, [request(path=path, seeds=[2])])
+            time.sleep(0.2)
+            second = pool.submit(policy.generate, [request(QUESTIONS[1], seeds=[3])])
+            assert isinstance(first.exception(), GeneratorContractError)
+            assert second.result().samples
 
 
 PRICE = {"input": 2.0, "output": 8.0}

@@ -30,8 +30,8 @@ from ...protocols import (
 from ...specs.models import PolicySpec
 from ..prompts.policy_format import PolicyFormat, choose_format
 from ..prompts.step_text import check_parameters, without_beginning
-from .chat_endpoint import ChatEndpoint, ChatReply
-from .http_engine import OF_QUESTION, RefusedCallError
+from .chat_endpoint import OF_QUESTION, ChatEndpoint, ChatReply
+from .http_engine import RefusedCallError
 from .shared_time import SharedTime
 
 _CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}

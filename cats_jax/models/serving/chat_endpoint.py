@@ -27,7 +27,6 @@ from ...storage.durable import append, open_to_append, stopped, truncate, unwrit
 from ...storage.reading import bounded_lines, parse_json, reading
 from .http_engine import (
     MOST_BYTES,
-    OF_QUESTION,
     RefusedCallError,
     Route,
     ServerClient,
@@ -52,6 +51,9 @@ _LONGEST_LINE = 4 * MOST_BYTES
 
 _FREE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of calls that never reached the endpoint."""
+
+OF_QUESTION = (400, 413, 422)
+"""Statuses by which endpoints refuse one request, such as a question that is too long."""
 
 _MOST_RECENT = 4096
 """Largest number of replies that are kept in memory for a repeated batch."""
@@ -196,14 +198,20 @@ class ChatEndpoint(ServerClient):
         # Gateways list hundreds of models, or none: the first request shows if the model is served.
         return str(model)
 
-    def _post_once(self, route: Route[T], body: dict[str, Any], given_up: Callable[[], bool]) -> T:
+    _of_question = OF_QUESTION
+
+    def _wait_for_turn(self, given_up: Callable[[], bool]) -> float:
+        begun = time.monotonic()
         wait_unless(given_up, self._pace.seconds())
-        if given_up():
-            raise self.stopped_waiting()
+        return time.monotonic() - begun
+
+    def _post_once(self, route: Route[T], body: dict[str, Any], given_up: Callable[[], bool]) -> T:
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
         # The endpoint may charge sampled tokens even if no whole reply arrives.
         lost = ChatReply((), prompt, 0, body.get("n", 1) * body["max_tokens"])
         with self._spending.call(self.cost(lost)) as bill:
+            if given_up():  # while it waited for other calls
+                raise self.stopped_waiting()
             bill.cost = self.cost(lost)
 
             def booked(reply: Any, body: dict[str, Any]) -> T:

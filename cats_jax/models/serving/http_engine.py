@@ -67,9 +67,6 @@ _NEVER = (501, 505)
 _LEAST_SECRET = 16
 """An API key of at least this many characters is treated as a secret."""
 
-OF_QUESTION = (400, 413, 422)
-"""Statuses by which servers refuse one request, such as a question that is too long."""
-
 _UNPAID = 402
 
 _NO_KEY = (401, 403)
@@ -215,13 +212,7 @@ class ServerClient:
         Raises:
             RunStoppedError: the headers of a reply do not end, or calls are abandoned.
         """
-        try:
-            return self._pool.map(function, items, self._check_headers)
-        except BaseException as error:
-            # Calls that wait for their next try or for their turn are not made any more.
-            if not isinstance(error, RefusedCallError) or error.status not in OF_QUESTION:
-                self._given_up_at = time.monotonic()
-            raise
+        return self._pool.map(function, items, self._check_headers)
 
     def _check_headers(self) -> None:
         # httpx limits the time of each read, of which endless headers need any number. A process
@@ -243,16 +234,18 @@ class ServerClient:
 
         failed_at: list[float] = []
         errors: list[BaseException | None] = []
+        turns = [0.0]  # seconds of waiting for a turn, which cost no patience
 
         def attempt() -> T:
             if not given_up():
-                return self._post_once(route, body, given_up)
-            raise errors[-1] if errors and errors[-1] else self.stopped_waiting()
+                turns[0] += self._wait_for_turn(given_up)
+            if given_up():
+                raise errors[-1] if errors and errors[-1] else self.stopped_waiting()
+            return self._post_once(route, body, given_up)
 
         def tried(state: tenacity.RetryCallState) -> bool:
             # One try that hangs may outlast the patience, so a number of tries must be reached.
-            # Waiting for the first try costs no patience.
-            failed_at.append(time.monotonic())
+            failed_at.append(time.monotonic() - turns[0])
             errors.append(state.outcome and state.outcome.exception())
             return state.attempt_number >= _TRIES and failed_at[-1] - failed_at[0] >= self._patience
 
@@ -270,9 +263,22 @@ class ServerClient:
             self._given_up_at = time.monotonic()
             raise RunStoppedError(
                 f"server {self.url}: no good reply from {route.path} in "
-                f"{self._given_up_at - failed_at[0]:.0f} s ({self.without_key(error)}): check the "
+                f"{failed_at[-1] - failed_at[0]:.0f} s ({self.without_key(error)}): check the "
                 "server and start again, nothing is lost"
             ) from error
+        except (BadInputError, RunStoppedError) as error:
+            status = error.status if isinstance(error, RefusedCallError) else None
+            harmless = status in self._of_question or status in route.final
+            if not harmless and not given_up():
+                self._given_up_at = time.monotonic()
+            raise
+
+    _of_question: Container[int] = ()
+    """Statuses by which a request fails that concern its question only."""
+
+    def _wait_for_turn(self, given_up: Callable[[], bool]) -> float:
+        """Wait until a call may be sent; returns the seconds."""
+        return 0.0
 
     def _post_once(self, route: Route[T], body: dict[str, Any], given_up: Callable[[], bool]) -> T:
         path, hint = route.path, route.hint
