@@ -180,7 +180,8 @@ def _unexpected(error: Exception) -> str:
         raise error
     # A line of Python's traceback, so that a report of the fault says where it occurred.
     last = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {reason(error)}"
+    name, said = type(error).__name__, reason(error)
+    said = said if said.startswith(name) else f"{name}: {said}"
     return printable(
         f"unexpected error, {said} ({os.path.basename(last.filename)}:{last.lineno}): check the "
         f"input; {_TRACEBACK}=1 shows the traceback for a report of the fault"

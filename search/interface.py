@@ -232,6 +232,11 @@ class Strategy:
                     f"strategy {self.name!r}: {field} must be a function, got the name {value!r}: "
                     f"look it up, as {lookup} does"
                 )
+        for field in ("plan", "width", "num_steps"):
+            if not callable(value := getattr(self, field)):
+                raise TypeError(
+                    f"strategy {self.name!r}: {field} must be a function, got {value!r}"
+                )
         if self.comparison is not None and not isinstance(self.comparison, Comparison):
             raise TypeError(
                 f"strategy {self.name!r}: comparison must be a search.comparison.Comparison or "
@@ -305,6 +310,7 @@ def request(
 
     Raises:
         TypeError: `num_samples` is not made of integers.
+        ValueError: it has another number of rows than the frontier has slots.
     """
     # Integers of Python keep their type, so that those beyond i32 are errors.
     dtype = jnp.result_type(
@@ -316,6 +322,11 @@ def request(
         )
     frontier = state.frontier
     slots = frontier.valid.shape
+    if (shape := jnp.shape(num_samples)) not in ((), slots):
+        raise ValueError(
+            f"num_samples has the shape {list(shape)}: give one number, or {list(slots)}, one for "
+            "each slot of the frontier"
+        )
     return Request(
         num_samples=jnp.broadcast_to(jnp.asarray(num_samples, jnp.int32), slots),
         temperature=jnp.full(slots, sampling.temperature, jnp.float32),

@@ -228,6 +228,11 @@ def _end_step(state: SearchState, strategy: Strategy) -> tuple[SearchState, Int[
         state = state.replace(finished=strategy.keep_finished(state))
     paths, marked, memory = strategy.keep(state)
     check_memory(memory, state.memory)
+    if marked.dtype != bool or marked.shape != paths.valid.shape:
+        raise TypeError(
+            f"strategy {strategy.name!r}: keep returned marks {marked.dtype}{list(marked.shape)}; "
+            f"they must be bool{list(paths.valid.shape)}, one for each row of the paths"
+        )
     free = state.width - count(state.finished)
     kept = prune(path_keys(paths, strategy.aggregation), marked, free)
     finishes, grows = kept & paths.done, kept & ~paths.done

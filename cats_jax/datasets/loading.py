@@ -122,7 +122,9 @@ def _file_layout(spec: QuestionSpec) -> Layout:
         return Gold(final_answer(text) or text)  # the column may hold solutions
 
     def check(row: Row) -> None:
-        for option in ("question_column", "answer_column"):
+        # Rows without the usual column of ids get numbers; a name of the user's must be there.
+        named = () if spec.id_column == "id" else ("id_column",)
+        for option in ("question_column", "answer_column", *named):
             name = getattr(spec, option)
             if name not in row:
                 raise BadRowError(

@@ -17,11 +17,11 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import BadInputError
 from ..storage import durable
+from ..storage.json_numbers import plain
 from ..storage.reading import MAX_INFLATED, MAX_LINE, inflated_lines, parse_json, reading
 from ..storage.rules import COUNT, TEXT, check_entries, one_of, optional
 from ..version import __version__
@@ -152,13 +152,6 @@ def _parse(line: bytes) -> tuple[Name, int, str]:
         return Name(head["pool"], head["prm"], head["question"]), head["paths"], head["content"]
 
 
-def _plain(number: Any) -> int | float:
-    """A number of another class, such as NumPy's, which JSON does not know."""
-    if not isinstance(number, Real):
-        raise TypeError(f"{type(number).__name__} is no JSON")
-    return int(number) if isinstance(number, Integral) else float(number)
-
-
 _VERSION = f"1, cats-jax {__version__}"
 """The format of a line and the version whose rules made its content."""
 
@@ -168,4 +161,4 @@ _RULES = {
     "prm": optional(TEXT),
     "paths": COUNT,
 }
-_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False, default=_plain)
+_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False, default=plain)

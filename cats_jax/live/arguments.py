@@ -12,6 +12,7 @@ import search
 
 from ..errors import BadInputError
 from ..protocols import Question, StepGenerator, StepScorer, facts_of
+from .contract import is_broken
 from .method import SearchMethod
 
 
@@ -78,7 +79,7 @@ def check_limits(budget: int | None, max_tokens: int | None, max_seconds: float 
 
 
 def _is_count(value: int) -> bool:
-    return isinstance(value, Integral) and value >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
 
 
 def fitting_strategy(
@@ -189,6 +190,13 @@ def check_questions(questions: Any) -> None:
                 f"questions holds {_kind(question)}: make each a Question(id, text), which has no "
                 "gold answer"
             )
+        for name in ("id", "text"):
+            value = getattr(question, name)
+            if not isinstance(value, str) or is_broken(value):
+                raise BadInputError(
+                    f"a question's {name} is {value!r:.80}: it must be a str without halves of "
+                    "characters (lone surrogates)"
+                )
 
 
 def _check(name: str, value: Any, protocol: type, example: str) -> None:

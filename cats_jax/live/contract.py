@@ -216,6 +216,11 @@ def _fault_of_answer(answer: Any, request: StepRequest, most: int) -> str | None
     return None
 
 
+def is_broken(text: str) -> bool:
+    """Whether a text holds half of a character, a lone surrogate, which UTF-8 can't write."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
     if not isinstance(sample, StepSample) or not isinstance(sample.step, Step):
         return f"a sample is a {type(sample).__name__}: return a StepSample with a Step"
@@ -226,6 +231,8 @@ def _fault_of_sample(sample: Any, request: StepRequest) -> str | None:
         return "a request with to_end stopped at a step: sample the rest of the answer"
     if not isinstance(sample.step.text, str):
         return f"a step's text is a {type(sample.step.text).__name__}: it must be a str"
+    if is_broken(sample.step.text):
+        return "a step's text holds half of a character (a lone surrogate): leave it out"
     if not isinstance(ids, tuple):
         return f"token_ids is a {type(ids).__name__}: it must be a tuple"
     if not ids:

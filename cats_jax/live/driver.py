@@ -125,10 +125,20 @@ class SearchBatch:
             yield from self._comparisons.progress()
 
     def close(self) -> None:
-        """End the threads of concurrent models; calls in progress are not awaited."""
-        self._expander.close()
-        if self._comparisons is not None:
-            self._comparisons.close()
+        """Let the models forget the open questions, and end the threads of concurrent models.
+
+        Calls in progress are not awaited, and their questions are not forgotten.
+        """
+        away = self._expander.away()
+        for slot in self._open():
+            if slot not in away:
+                self._expander.keep_only(slot.tree.question, [])
+        try:
+            self._expander.forget()
+        finally:
+            self._expander.close()
+            if self._comparisons is not None:
+                self._comparisons.close()
 
     def _refill(self) -> None:
         """Put waiting questions into free slots; a search that is being compared takes a place."""

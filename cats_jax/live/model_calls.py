@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from ..protocols import Path, Question
 from .calls import executor_for
 from .proxies import Model
+from .slots import Slot
 
 Returned = TypeVar("Returned")
 Asked = TypeVar("Asked")
@@ -26,6 +28,7 @@ class ModelCalls(Generic[Model, Returned, Asked]):
         self._executor = executor_for(model, most)
         self.in_progress: dict[Future[Returned], Asked] = {}
         self._untold: dict[Question, list[Path]] = {}
+        self._live: dict[Question, list[Path]] = {}
 
     def keep_only(self, question: Question, live: list[Path]) -> None:
         """Note that only the paths `live` of a question can still grow; empty if it has ended."""
@@ -36,7 +39,21 @@ class ModelCalls(Generic[Model, Returned, Asked]):
         """Pass the live paths to the model, which frees all others."""
         for question, live in self._untold.items():
             self._model.keep_only(question, live)
+            self._live[question] = live
+            if not live:
+                del self._live[question]
         self._untold.clear()
+
+    def take_back(self, slots: Iterable[Slot]) -> None:
+        """Let the model forget what a call that broke the contract computed for some questions.
+
+        No question is charged for that call, so the call that is made again must not find its
+        tokens in a cache.
+        """
+        for slot in slots:
+            question = slot.tree.question
+            asked_before = [()] if slot.phase else []
+            self._model.keep_only(question, self._live.get(question, asked_before))
 
     def close(self) -> None:
         """End the threads; calls in progress are not awaited."""

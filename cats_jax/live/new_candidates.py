@@ -16,6 +16,7 @@ from .pending_requests import PendingRequest
 from .results import Candidate
 from .slots import Slot
 from .step_vectors import projected
+from .tree import why_invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class NewCandidates:
                     slot.greedy[asked.parent] = children[0]
             else:
                 children = [asked.copy] * len(asked.request.seeds)
-            if children[0].log_prob is None and slot.reads_log_probs:
+            usable = (sample for sample in children if why_invalid(sample) is None)
+            if slot.reads_log_probs and any(sample.log_prob is None for sample in usable):
                 slot.failure = _NO_LOG_PROBS
             for pool_row, sample in enumerate(children, start=asked.first_row):
                 candidate = slot.tree.add(

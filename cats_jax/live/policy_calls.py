@@ -88,6 +88,7 @@ class PolicyCalls(ModelCalls[StepGenerator, Generation, list[PendingRequest]]):
             if len(slots) == 1:
                 slots[0].failure = str(error)
                 return []
+        self.take_back(slots)
         made: list[tuple[list[PendingRequest], Generation]] = []
         for slot in slots:
             own = [asked for asked in requests if asked.slot is slot]

@@ -45,7 +45,9 @@ class PRMCalls(ModelCalls[StepScorer, Scoring, NewCandidates]):
         try:
             self._add(call.result(), new.to_score, busy)
         except ScorerContractError:
-            for slot in in_order(each.slot for each in new.to_score):
+            slots = in_order(each.slot for each in new.to_score)
+            self.take_back(slots)
+            for slot in slots:
                 own = [each for each in new.to_score if each.slot is slot]
                 try:
                     with busy("prm"):

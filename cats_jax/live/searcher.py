@@ -6,6 +6,7 @@ import pathlib
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import search
 from ..compiled_programs import keep_compiled_programs
 from ..errors import BadInputError, RunWarning
 from ..grading.boxed_integer import BoxedIntegerGrader
-from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
 from ..specs.comparing import ComparisonPrompt
 from ..specs.recipe import check_num_candidates
 from ..specs.strategy_prompts import StrategyPrompts, load_strategy_prompts
@@ -161,18 +162,20 @@ class Searcher:
         self._settings = SearchSettings(
             strategy=strategy,
             num_candidates=num_candidates,
-            max_depth=max_depth,
+            max_depth=int(max_depth),
             limits=Limits(max_tokens=max_tokens, max_seconds=max_seconds),
             recorder=recorder,
         )
         self._context = _context(price, read, calibration, prm_token_cost)
         self._budget = num_candidates * max_depth if budget is None else budget
-        self._seed = seed
+        if isinstance(seed, bool) or not isinstance(seed, Integral):
+            raise BadInputError(f"seed={seed!r}: must be an integer")
+        self._seed = int(seed)
         self._params = method.params
         if grader is not None:
             check_grader(grader)
         self._grader = BoxedIntegerGrader() if grader is None else grader
-        self._in_flight = in_flight
+        self._in_flight = int(in_flight)
         self.timings = Timings()
 
     def run(
@@ -240,6 +243,11 @@ class Searcher:
         Raises:
             BadInputError: a model can't read it.
         """
+        if question.system and not facts_of(self._policy).reads_system:
+            raise BadInputError(
+                f"question {question.id!r} has a system message, which policy "
+                f"{self._policy.name!r} does not read: leave it out"
+            )
         self._policy.check_question(question)
         if self._compares is not None:
             self._compares.check_question(question)

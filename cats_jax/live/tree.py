@@ -164,7 +164,9 @@ def nothing_valid_in(candidates: Sequence[Candidate], step: int, *, last: bool) 
 
     `last`: paths were sampled to their end in this step.
     """
-    reasons = Counter(each.invalid for each in candidates if each.step == step)
+    reasons = Counter(each.invalid for each in candidates if each.step == step and each.invalid)
+    if not reasons:
+        return f"step {step} has no candidate: the strategy requested none, or kept none before"
     reason, _ = max(reasons.items(), key=lambda item: item[1], default=(None, 0))
     limit = "max_answer_tokens" if last else "max_step_tokens"
     # A chat endpoint limits whole answers, and none of their steps.

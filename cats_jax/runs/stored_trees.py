@@ -11,6 +11,7 @@ from typing import Any
 
 from ..live.results import ROOT, Candidate, DecisionRow, SearchPath, SearchResult, path_of
 from ..protocols import Question
+from ..storage.json_numbers import plain
 from ..storage.rules import (
     COUNT,
     FINITE,
@@ -138,7 +139,7 @@ _DECISION_RULES = {
 _of_candidate = operator.attrgetter(*_CANDIDATE)
 _of_decision = operator.attrgetter(*_DECISION)
 # Made once: `json.dumps` with any setting makes a new encoder for every line.
-_encode = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+_encode = json.JSONEncoder(allow_nan=False, check_circular=False, default=plain).encode
 
 
 def json_line(value: Any) -> bytes:

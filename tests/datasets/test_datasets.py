@@ -403,6 +403,10 @@ def test_a_users_columns(tmp_path):
         ),
         ({"question_column": "Q"}, r"column 'answer' is missing: .*; .* by the key answer_column"),
         ({"question_column": "QQ", "answer_column": "gold"}, r"column 'QQ' is missing"),
+        (
+            {"question_column": "Q", "answer_column": "gold", "id_column": "idx"},
+            r"column 'idx' is missing: .* by the key id_column",
+        ),
     ],
 )
 def test_a_missing_column_of_a_users_file_names_the_key(tmp_path, columns, message):

@@ -1,5 +1,7 @@
 """Wrong objects handed to a `Searcher`, or returned by its models: each is named in a sentence."""
 
+from dataclasses import replace
+
 import pytest
 import scripted
 
@@ -68,6 +70,8 @@ def _searcher(**changes):
         ({"grader": "math"}, r"grader is a str without extract, equivalent"),
         ({"num_candidates": True}, r"num_candidates=True: N must be an integer from 1 to 256"),
         ({"max_depth": "3"}, r"max_depth='3': must be an integer"),
+        ({"max_depth": True}, r"max_depth=True: must be an integer"),
+        ({"seed": 1.0}, r"seed=1.0: must be an integer"),
         ({"budget": 2.5}, r"budget=2.5: must be an integer"),
         ({"budget": 1 << 31}, r"budget=2147483648: must be an integer from 1 to 2\*\*31 - 1"),
         ({"calibration": iter([0.5])}, r"calibration=<list_iterator .*: give at most 6 finite num"),
@@ -91,6 +95,9 @@ def test_wrong_objects(changes, message):
         (["1+2"], r"questions holds a str: make each a Question"),
         (iter([Question("q", "1+2")]), r"questions is a list_iterator: pass a list"),
         (None, r"questions is a NoneType: pass a list"),
+        ([Question("q", "1+\ud83d")], r"question's text is '1\+\\ud83d': it must be a str without"),
+        ([Question("q", None)], r"question's text is None: it must be a str"),
+        ([Question("q", "1+2", system="In French.")], r"policy '.*' does not read: leave it out"),
     ],
 )
 def test_wrong_questions(questions, message):
@@ -113,6 +120,20 @@ def test_wrong_questions(questions, message):
 def test_what_a_model_returns_is_named(changes, message):
     with pytest.raises(BadInputError, match=message):
         _searcher(**changes).run([Question("q", "1+2+3")])
+
+
+def test_half_of_a_character_fails_its_question():
+    class Half(scripted.ScriptedPolicy):
+        def generate(self, requests):
+            found = super().generate(requests)
+            for request, samples in zip(requests, found.samples, strict=True):
+                if request.question.id == "bad":
+                    samples[0] = replace(samples[0], step=replace(samples[0].step, text="\ud83d"))
+            return found
+
+    found = _searcher(policy=Half()).run([Question("bad", "1+2+3"), Question("good", "1+2+3")])
+    assert (found[0].status, found[1].status) == ("failed", "answered")
+    assert "half of a character" in found[0].reason
 
 
 def test_what_a_protocol_asks_for_is_enough():

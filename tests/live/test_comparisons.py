@@ -4,6 +4,7 @@ import contextlib
 import threading
 import warnings
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from compared import (
@@ -174,10 +175,22 @@ def test_the_judge_chooses(strategy, voted):
     assert len({each.question.id for each in asked}) == len(asked)
 
 
+class Repeating(Comparer):
+    """Writes one of four answers of two steps, which have one of two values."""
+
+    def generate(self, requests):
+        few = [
+            replace(each, seeds=tuple((15, 36)[seed % 2] for seed in each.seeds))
+            for each in requests
+        ]
+        return super().generate(few)
+
+
 def test_what_the_judge_reads():
     """Equal texts once; in USC as often as they were sampled; at most `window` answers."""
+    repeated = 0
     for strategy, window in ((PAIRS, 2), (GEN_SELECT, 8), (USC, 8)):
-        policy = Comparer(first_by_text, 5)
+        policy = Repeating(first_by_text, 5)
         results = _run(strategy, policy, num_candidates=8)
         # A system message that requests an answer would contradict the prompt.
         assert {each.question.system for each in policy.comparisons} == {""}
@@ -188,6 +201,7 @@ def test_what_the_judge_reads():
             ]
             texts = [_text(path) for path in result.paths if path.answer is not None]
             shown = [shown_in(text) for text in prompts]
+            repeated += bool(shown) and len(set(texts)) < len(texts)
             assert all(len(each) <= window for each in shown)
             for each in shown if strategy is not USC else []:
                 assert len(set(each)) == len(each)
@@ -195,6 +209,7 @@ def test_what_the_judge_reads():
                 assert [sorted(each) for each in shown] == [sorted(texts)]
             elif shown:
                 assert {text for each in shown for text in each} == set(texts)
+    assert repeated >= 3
 
 
 def test_results_depend_on_no_neighbour_and_no_thread():

@@ -70,6 +70,15 @@ def test_strategies_differ_at_the_same_n_and_prm(rows, names):
     assert {row.question for row, _ in differing_rows(rows, first, second)} == expected
 
 
+def test_strategies_are_compared_with_the_same_prm():
+    rows = [
+        _row("q", (strategy, 4, prm), prm == "exact")
+        for prm in ("exact", "sparse")
+        for strategy in ("beam", "cats")
+    ]
+    assert differing_rows(rows, "beam", "cats") == []
+
+
 def test_strategies_are_compared_with_the_same_seed():
     for n in (4, 1):  # of a selection with N = 1 no strategy seems to read N
         rows = [

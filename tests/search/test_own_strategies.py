@@ -109,6 +109,25 @@ def test_a_search_may_have_more_steps_than_a_path(seed):
     assert chosen == answers.index(max(answers, key=answers.count))
 
 
+def test_functions_and_shapes_of_a_strategy_are_named():
+    with pytest.raises(TypeError, match="'mine': width must be a function, got 4"):
+        dataclasses.replace(search.beam(), name="mine", width=4)
+    wrong = dataclasses.replace(
+        search.beam(), plan=lambda params, key, s: search.request(s, jnp.ones(3, jnp.int32))
+    )
+    with pytest.raises(ValueError, match=r"num_samples has the shape \[3\]: give one number, or"):
+        search.check_strategy(wrong)
+
+
+@pytest.mark.parametrize("kind", [jnp.int32, jnp.float32])
+def test_marks_of_another_type_are_named(kind):
+    strategy = dataclasses.replace(
+        search.beam(), name="mine", keep=lambda s: (s.pool, s.pool.valid.astype(kind), s.memory)
+    )
+    with pytest.raises(TypeError, match=r"'mine': keep returned marks .*; they must be bool"):
+        search.check_strategy(strategy)
+
+
 def test_one_path_after_another_keeps_the_contract():
     search.check_strategy(ONE_AFTER_ANOTHER)
 

@@ -22,6 +22,7 @@ from ...errors import PathTooLongError
 from ...protocols import Path, Question, Scoring, TokenUsage
 from ..prm.answer_steps import AnswerStepScorer, answer_steps
 from ..prm.format import PRMFormat
+from ..prm.format import prm_format as format_of
 from ..prm.newest_steps import check_score
 from ..prm.sparsity import checkpoint_sparsity
 from .model import CHUNK_WIDTH, WIDTH, LoadOptions, padded
@@ -43,7 +44,7 @@ class HuggingFaceScorer(AnswerStepScorer):
     row that does not fit the device's memory.
 
     Args:
-        prm_format: how the PRM reads a path.
+        prm_format: how the PRM reads a path, or the name of a format that does not need the folder.
         path, batch_tokens, options: as for `HuggingFaceGenerator`; `kv_cache_gib` changes no score
             and no usage.
 
@@ -59,11 +60,13 @@ class HuggingFaceScorer(AnswerStepScorer):
     def __init__(
         self,
         path: str | pathlib.Path,
-        prm_format: PRMFormat,
+        prm_format: PRMFormat | str,
         *,
         batch_tokens: int = 1 << 15,
         **options: Unpack[LoadOptions],
     ):
+        if isinstance(prm_format, str):
+            prm_format = format_of(prm_format)
         super().__init__(thoughts=prm_format.thoughts)
         self._budget = TokenBudget(batch_tokens)
         self._model = RewardModel(path, prm_format, **options)
