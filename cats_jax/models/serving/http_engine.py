@@ -268,8 +268,8 @@ class ServerClient:
             ) from error
         except (BadInputError, RunStoppedError) as error:
             status = error.status if isinstance(error, RefusedCallError) else None
-            harmless = status in self._of_question or status in route.final
-            if not harmless and not given_up():
+            of_one = status is not None and (status in self._of_question or status in route.final)
+            if not of_one and not given_up():
                 self._given_up_at = time.monotonic()
             raise
 
