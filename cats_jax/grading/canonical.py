@@ -94,6 +94,7 @@ OR = re.compile(r"\bor\b|\\(?:lor|vee)")
 """What separates two alternatives."""
 
 _LONGEST_NUMBER = 200
+_NAMED_VALUE = re.compile(r"[\s$]*(\\?[a-zA-Z]+(?:_\{?\w+\}?)?)\s*=(?!=)")
 _SIGN_OF_ORDER = r"(?:[<>]|\\[lg]e(?![a-zA-Z]))"
 _NO_VALUE = re.compile(rf"{_SIGN_OF_ORDER}|\\ne(?![a-zA-Z])")
 _RELATION = re.compile(rf"=|{_NO_VALUE.pattern}")
@@ -141,7 +142,8 @@ _MEANINGS = {
 }  # fmt: skip
 # The largest and the smallest of a set are those of its numbers.
 _OF_A_SET = re.compile(r"(\\(?:max|min|gcd|lcm))\\\{([^{}\\]*)\\\}")
-_PAIR = r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]"
+_END = r"(?:[^()\[\],]|\([^()]*\))*"
+_PAIR = rf"[(\[]{_END},{_END}[)\]]"
 _UNION_LETTER = re.compile(rf"({_PAIR}) ?U ?(?={_PAIR})")
 _TIMES_TEN = re.compile(r"(?<=\d) x (?=10\s*\^)")
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*(?=\S)")
@@ -169,8 +171,12 @@ _LETTER = re.compile("[a-zA-Z]")
 _CALCULATION = re.compile(
     r"(?=\\|.+[-+*/\\!^])(?:[-+*/^!(){}\d.,]|\\(?:times|cdot|div|frac|sqrt|binom)(?![a-zA-Z]) ?)+"
 )
-# ad-bc and a b c are formulas.
-_WORD = re.compile(r"(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z' \-]{3,}")
+# ad-bc and a b c are formulas, one-to-one is none.
+_WORD = re.compile(
+    r"(?=[a-zA-Z' ]*$|.*[a-zA-Z]{4}|.*-(?:to|by|of|in|and|or)-)(?=.*[a-zA-Z]{3})"
+    r"[a-zA-Z][a-zA-Z' \-]{3,}",
+    re.DOTALL,
+)
 # Shorter words are products of variables, except for these.
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all"))
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
@@ -197,7 +203,13 @@ def canonical(answer: str) -> str:
 
 def are_forms_of_one_number(first: str, second: str) -> bool:
     r"""Whether two texts are different forms of one number, such as \frac12 and 0.5."""
-    if "=" in first + second or max(len(first), len(second)) > _LONGEST_NUMBER:
+    if max(len(first), len(second)) > _LONGEST_NUMBER:
+        return False
+    names = [match and match[1] for match in map(_NAMED_VALUE.match, (first, second))]
+    if None not in names and names[0] != names[1]:
+        return False
+    first, second = (_NAMED_VALUE.sub("", text) for text in (first, second))
+    if "=" in first + second:
         return False
     one, two = canonical(first), canonical(second)
     number = plain_number(one)

@@ -143,8 +143,10 @@ def _announced(text: str, announcement: re.Pattern[str]) -> str | None:
         while (gap := _NEXT_FORMULA.match(text, end)) and (more := _formula(text, gap.end())):
             formulas.append(more[0])
             is_or, end = OR.search(gap[0]) is not None, more[1]
-        if is_or and len(formulas) == 2 and are_forms_of_one_number(*formulas):
-            return _result(formulas[0])
+        if is_or and len(formulas) == 2:
+            first, second = formulas
+            if first == second or are_forms_of_one_number(first, second):
+                return _result(first)
         return _result("; ".join(formulas))
     stop = text.find("\n", start)
     line = text[start:] if stop < 0 else text[start:stop]

@@ -40,7 +40,7 @@ _UNIT_LETTERS = frozenset("msghdlLNJWVACKFTI")
 
 _TEXT = rf"{TEXT_COMMAND}\s*\{{([^{{}}]*)\}}"
 _TRAILING_TEXT = re.compile(
-    r"(?<=\S)\s*(?:/\s*)?"
+    r"(?<=\S)\s*(?:/\s*|\\cdot\s*)?"
     rf"(?:{_TEXT}(?:\s*/\s*{_TEXT})?|\\frac ?\{{ ?{_TEXT} ?\}} ?\{{ ?{_TEXT}"
     r" ?(?:\^ ?\{? ?\d ?\}?)? ?\})\s*(?:\^\s*\{?\s*-?\d\s*\}?)?\s*$"
 )
@@ -53,6 +53,9 @@ _UNIT = re.compile(
 _SEVERAL_UNITS = re.compile(rf"(?<![\\a-zA-Z])(?:{_UNITS})\b[^\\a-zA-Z^]*\d")
 # 2ab and 2 xyz are products; 2 eggs and 12 in all are remarks.
 _TRAILING_WORDS = re.compile(r"(?<= )([a-zA-Z]{4,}|men|[a-zA-Z]{2,}(?: [a-zA-Z]+)+)$")
+_NAME = re.compile(r"\s*[a-zA-Z](?:_\w)?\s*=\s*")
+_NUMBER = re.compile(r"(?:[\d\s.,+\-*/^(){}$]|\\(?:\$|pi|sqrt|d?frac|times|cdot)(?![a-zA-Z]))+")
+_ONE_UNIT = re.compile(rf"{_UNITS}|[{''.join(sorted(_UNIT_LETTERS))}]")
 _RANGE = re.compile(r"\bat (?:the )?(?:most|least)\b", re.IGNORECASE)
 _VALUE_ENDS = (*"0123456789", "}", ")", "]", r"\pi")
 
@@ -62,9 +65,10 @@ def without_unit(text: str) -> str:
     if _SEVERAL_UNITS.search(text):
         return text
     match = _TRAILING_TEXT.search(text)
-    if match and match[0].lstrip().startswith("/"):
-        number = plain_number(text[: match.start()].rstrip())
-        match = None if number is None or _VECTOR.search(match[0]) else match  # 5/\text{pound}
+    if match and match[0].lstrip().startswith(("/", r"\cdot")):  # 5/\text{pound}
+        of_number = _NUMBER.fullmatch(_NAME.sub("", text[: match.start()]))
+        is_unit = match[0].lstrip()[0] == "/" or _ONE_UNIT.fullmatch((match[1] or "").strip())
+        match = match if of_number and is_unit and not _VECTOR.search(match[0]) else None
     if match and not _VECTOR.match(match[0]) and all(map(_is_remark, match.groups(""))):
         shorter = text[: match.start()].rstrip()
         if not shorter.endswith(("^", "_", "=", "{", "(", ",")):

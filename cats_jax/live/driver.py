@@ -14,6 +14,7 @@ until the judge has chosen.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Iterator
 from typing import Any
@@ -129,16 +130,16 @@ class SearchBatch:
 
         Calls in progress are not awaited, and their questions are not forgotten.
         """
-        away = self._expander.away()
+        away = self._expander.away(running=True)
         for slot in self._open():
             if slot not in away:
                 self._expander.keep_only(slot.tree.question, [])
-        try:
+        # A model that fails here has failed before: that error is the one to show.
+        with contextlib.suppress(Exception):
             self._expander.forget()
-        finally:
-            self._expander.close()
-            if self._comparisons is not None:
-                self._comparisons.close()
+        self._expander.close()
+        if self._comparisons is not None:
+            self._comparisons.close()
 
     def _refill(self) -> None:
         """Put waiting questions into free slots; a search that is being compared takes a place."""

@@ -54,9 +54,9 @@ class Expander:
         self._prm = None if scorer is None else PRMCalls(scorer, slots)
         self._models = [calls for calls in (self._policy, self._prm) if calls is not None]
 
-    def away(self) -> set[Slot]:
-        """Slots with a call in progress."""
-        return {slot for calls in self._models for slot in calls.slots()}
+    def away(self, *, running: bool = False) -> set[Slot]:
+        """Slots with a call in progress; `running`: without those whose call has ended."""
+        return {slot for calls in self._models for slot in calls.slots(running=running)}
 
     def nothing(self) -> search.Expansion:
         """An expansion `[B, capacity]` without a candidate."""

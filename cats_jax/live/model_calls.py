@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from ..protocols import Path, Question
 from .calls import executor_for
-from .proxies import Model
+from .proxies import Model, Proxy
 from .slots import Slot
 
 Returned = TypeVar("Returned")
@@ -44,16 +44,27 @@ class ModelCalls(Generic[Model, Returned, Asked]):
                 del self._live[question]
         self._untold.clear()
 
-    def take_back(self, slots: Iterable[Slot]) -> None:
+    def take_back(self, slots: Iterable[Slot], new: Collection[int] = ()) -> None:
         """Let the model forget what a call that broke the contract computed for some questions.
 
         No question is charged for that call, so the call that is made again must not find its
-        tokens in a cache.
+        tokens in a cache. A proxy, which remembers whole answers, is not told: its question would
+        have ended.
+
+        Args:
+            slots: slots of the questions.
+            new: ids of the candidates for which the call was made.
         """
-        for slot in slots:
-            question = slot.tree.question
-            asked_before = [()] if slot.phase else []
-            self._model.keep_only(question, self._live.get(question, asked_before))
+        for slot in () if isinstance(self._model, Proxy) else slots:
+            tree = slot.tree
+            earlier = [
+                tree.path(each.id)
+                for each in tree.candidates
+                if each.step == slot.step and each.invalid is None and each.id not in new
+            ]
+            first = [()] if slot.phase else []
+            live = self._live.get(tree.question, first)
+            self._model.keep_only(tree.question, [*live, *earlier])
 
     def close(self) -> None:
         """End the threads; calls in progress are not awaited."""

@@ -23,9 +23,14 @@ class PolicyCalls(ModelCalls[StepGenerator, Generation, list[PendingRequest]]):
     The requests include copies, for which the policy is not called.
     """
 
-    def slots(self) -> set[Slot]:
-        """Slots with a call in progress."""
-        return {asked.slot for requests in self.in_progress.values() for asked in requests}
+    def slots(self, *, running: bool = False) -> set[Slot]:
+        """Slots with a call in progress; `running`: without those whose call has ended."""
+        return {
+            asked.slot
+            for call, requests in self.in_progress.items()
+            if not (running and call.done())
+            for asked in requests
+        }
 
     def begin(self, requests: Sequence[PendingRequest], busy: Stopwatch) -> None:
         """Begin the calls for `requests`."""

@@ -19,9 +19,14 @@ from .timings import Stopwatch
 class PRMCalls(ModelCalls[StepScorer, Scoring, NewCandidates]):
     """Calls of the PRM in progress, with their candidates, also those that need no score."""
 
-    def slots(self) -> set[Slot]:
-        """Slots with a call in progress."""
-        return {slot for new in self.in_progress.values() for slot in new.slots}
+    def slots(self, *, running: bool = False) -> set[Slot]:
+        """Slots with a call in progress; `running`: without those whose call has ended."""
+        return {
+            slot
+            for call, new in self.in_progress.items()
+            if not (running and call.done())
+            for slot in new.slots
+        }
 
     def begin(self, new: NewCandidates, busy: Stopwatch) -> None:
         """Begin the call for `new.to_score`."""
@@ -46,7 +51,7 @@ class PRMCalls(ModelCalls[StepScorer, Scoring, NewCandidates]):
             self._add(call.result(), new.to_score, busy)
         except ScorerContractError:
             slots = in_order(each.slot for each in new.to_score)
-            self.take_back(slots)
+            self.take_back(slots, {each.candidate.id for each in new.to_score})
             for slot in slots:
                 own = [each for each in new.to_score if each.slot is slot]
                 try:

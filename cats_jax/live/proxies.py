@@ -12,7 +12,9 @@ Policy = TypeVar("Policy", bound=StepGenerator)
 Prm = TypeVar("Prm", bound=StepScorer)
 
 
-class _Proxy(Generic[Model]):
+class Proxy(Generic[Model]):
+    """A model that calls another one, `_model`."""
+
     def __init__(self, model: Model) -> None:
         self._model = model
         self.name = model.name
@@ -33,7 +35,7 @@ class _Proxy(Generic[Model]):
         self._model.keep_only(question, paths)
 
 
-class GeneratorProxy(_Proxy[Policy]):
+class GeneratorProxy(Proxy[Policy]):
     """A policy that calls another one, `_model`; a subclass defines `generate`."""
 
     def check_question(self, question: Question) -> None:
@@ -41,7 +43,7 @@ class GeneratorProxy(_Proxy[Policy]):
         self._model.check_question(question)
 
 
-class ScorerProxy(_Proxy[Prm]):
+class ScorerProxy(Proxy[Prm]):
     """A PRM that calls another one, `_model`; a subclass defines `score`."""
 
     def __init__(self, model: Prm) -> None:

@@ -15,26 +15,28 @@ QUESTIONS = [
 
 
 class Wrapped:
-    """Another model's calls, of which those for the question `faulty` break the contract."""
+    """Another model's calls; from the call `first` on those for `faulty` break the contract."""
 
-    def __init__(self, model, faulty=None):
-        self.model, self.faulty = model, faulty
+    def __init__(self, model, faulty=None, first=1):
+        self.model, self.faulty, self.left = model, faulty, first
 
     def __getattr__(self, name):
         return getattr(self.model, name)
 
     def score(self, questions, paths):
         found = self.model.score(questions, paths)
+        self.left -= 1
         scores = [
-            math.nan if question.id == self.faulty else score
+            math.nan if question.id == self.faulty and self.left < 1 else score
             for question, score in zip(questions, found.scores, strict=True)
         ]
         return dataclasses.replace(found, scores=scores)
 
     def generate(self, requests):
         found = self.model.generate(requests)
+        self.left -= 1
         samples = [
-            own[:-1] if request.question.id == self.faulty else own
+            own[:-1] if request.question.id == self.faulty and self.left < 1 else own
             for request, own in zip(requests, found.samples, strict=True)
         ]
         return dataclasses.replace(found, samples=samples)
@@ -46,8 +48,8 @@ def models():
     return policy, HuggingFaceScorer(world.prm_path("exact"), "world")
 
 
-def _searcher(policy, scorer, **options):
-    strategy = search.beam(expansion=4)
+def _searcher(policy, scorer, strategy=None, **options):
+    strategy = search.beam(expansion=4) if strategy is None else strategy
     return Searcher(policy=policy, scorer=scorer, strategy=strategy, num_candidates=8, **options)
 
 
@@ -60,13 +62,23 @@ def _costs(results):
     ]
 
 
-def test_a_neighbour_that_breaks_the_contract_changes_no_charge(models):
+STRATEGIES = {
+    "beam": search.beam(expansion=4),
+    "litesearch": search.methods.litesearch(),  # several phases a step
+    "best_of_n": search.best_of_n(),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("call", [1, 4])
+def test_a_neighbour_that_breaks_the_contract_changes_no_charge(models, name, call):
     policy, scorer = models
-    alone = _costs(_searcher(policy, scorer).run(QUESTIONS[:1]))
-    for pair in ((policy, Wrapped(scorer, "q1")), (Wrapped(policy, "q1"), scorer)):
-        found = _searcher(*pair, in_flight=2).run(QUESTIONS[:2])
+    strategy = STRATEGIES[name]
+    alone = _costs(_searcher(policy, scorer, strategy).run(QUESTIONS[:1]))
+    for pair in ((policy, Wrapped(scorer, "q1", call)), (Wrapped(policy, "q1", call), scorer)):
+        found = _searcher(*pair, strategy, in_flight=2).run(QUESTIONS[:2])
         assert _costs(found[:1]) == alone
-        assert found[1].status == "failed"
+        assert call > 1 or found[1].status == "failed"
 
 
 def test_a_run_that_was_interrupted_leaves_no_question_in_the_models(models):
@@ -79,4 +91,22 @@ def test_a_run_that_was_interrupted_leaves_no_question_in_the_models(models):
 
     with pytest.raises(KeyboardInterrupt):
         searcher.run(QUESTIONS, on_result=interrupt)
+    assert _costs(searcher.run(QUESTIONS)) == usual
+
+
+def test_a_policy_that_raises_leaves_no_question_in_the_models(models):
+    policy, scorer = models
+    usual = _costs(_searcher(policy, scorer, in_flight=2).run(QUESTIONS))
+
+    class Raising(Wrapped):
+        def generate(self, requests):
+            found = self.model.generate(requests)
+            self.left -= 1
+            if self.left == 0:
+                raise RuntimeError("no more")
+            return found
+
+    searcher = _searcher(Raising(policy, first=3), scorer, in_flight=2)
+    with pytest.raises(RuntimeError, match="no more"):
+        searcher.run(QUESTIONS)
     assert _costs(searcher.run(QUESTIONS)) == usual

@@ -441,6 +441,15 @@ def test_no_request_is_sent_after_an_error_that_stops_the_run(connect):
         stops(policy)
 
 
+def test_the_error_that_stops_the_run_is_named(connect):
+    """Not that of a call which gave up because of it."""
+    later = (503, {"Retry-After": "3"}, b"")
+    with serving(*_PROBED, later, (402, {}, b"no credit")) as server:
+        policy = connect(server, concurrency=2)
+        with pytest.raises(BadInputError, match=r"402 .no credit."):
+            policy.generate([request(seeds=[i << 33]) for i in range(2)])
+
+
 def test_a_reply_that_fails_one_question_leaves_the_others(connect):
     """The first question's turn is not repeated, while the second one waits for its next try."""
     with serving(continues="whole") as server:

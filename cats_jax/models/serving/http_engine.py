@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 import tenacity
 
-from ...errors import BadInputError, RunStoppedError, quoted
+from ...errors import BadInputError, ModelContractError, RunStoppedError, quoted
 from ...specs.models import ModelSpec
 from ...storage.reading import parse_json
 from ..backend import read_api_key
@@ -165,6 +165,7 @@ class ServerClient:
         self._patience = patience
         self._timeout = timeout
         self._given_up_at = -math.inf
+        self._fatal: BaseException | None = None
         self._ends: dict[int, float] = {}  # of threads that read a reply: when it must have failed
         self._late: dict[float, float] = {}  # of such times that have passed: when this was seen
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
@@ -212,7 +213,24 @@ class ServerClient:
         Raises:
             RunStoppedError: the headers of a reply do not end, or calls are abandoned.
         """
-        return self._pool.map(function, items, self._check_headers)
+        begun = time.monotonic()
+        try:
+            return self._pool.map(function, items, self._check_headers)
+        except (RefusedCallError, ModelContractError) as error:
+            if isinstance(error, RefusedCallError) and error.status not in self._of_question:
+                self._give_up(error)
+            raise
+        except BaseException as error:
+            # A call may have ended because of another one's error, which says more.
+            first = self._fatal if self._given_up_at > begun else None
+            if isinstance(error, RunStoppedError) and isinstance(first, BadInputError):
+                raise first from None
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """Make no call any more that waits for its turn or for its next try."""
+        self._given_up_at, self._fatal = time.monotonic(), error
 
     def _check_headers(self) -> None:
         # httpx limits the time of each read, of which endless headers need any number. A process
@@ -260,17 +278,19 @@ class ServerClient:
         try:
             return retrying(attempt)
         except (httpx.RequestError, TryAgainError) as error:
-            self._given_up_at = time.monotonic()
-            raise RunStoppedError(
+            stopped = RunStoppedError(
                 f"server {self.url}: no good reply from {route.path} in "
                 f"{failed_at[-1] - failed_at[0]:.0f} s ({self.without_key(error)}): check the "
                 "server and start again, nothing is lost"
-            ) from error
+            )
+            if not given_up():
+                self._give_up(stopped)
+            raise stopped from error
         except (BadInputError, RunStoppedError) as error:
             status = error.status if isinstance(error, RefusedCallError) else None
             of_one = status is not None and (status in self._of_question or status in route.final)
             if not of_one and not given_up():
-                self._given_up_at = time.monotonic()
+                self._give_up(error)
             raise
 
     _of_question: Container[int] = ()
