@@ -165,7 +165,7 @@ class ServerClient:
         self._patience = patience
         self._timeout = timeout
         self._given_up_at = -math.inf
-        self._fatal: BaseException | None = None
+        self._fatal: str | None = None
         self._ends: dict[int, float] = {}  # of threads that read a reply: when it must have failed
         self._late: dict[float, float] = {}  # of such times that have passed: when this was seen
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
@@ -216,21 +216,28 @@ class ServerClient:
         begun = time.monotonic()
         try:
             return self._pool.map(function, items, self._check_headers)
-        except (RefusedCallError, ModelContractError) as error:
-            if isinstance(error, RefusedCallError) and error.status not in self._of_question:
-                self._give_up(error)
+        except ModelContractError:
             raise
         except BaseException as error:
+            if isinstance(error, RefusedCallError) and self._is_of_one(error):
+                raise
             # A call may have ended because of another one's error, which says more.
             first = self._fatal if self._given_up_at > begun else None
-            if isinstance(error, RunStoppedError) and isinstance(first, BadInputError):
-                raise first from None
+            if isinstance(error, RunStoppedError) and first is not None:
+                raise BadInputError(first) from None
             self._give_up(error)
             raise
 
+    def _is_of_one(self, error: RefusedCallError, final: Container[int] = ()) -> bool:
+        """Whether a refusal concerns its own question or try only, and not the run."""
+        status = error.status
+        return status is not None and (status in self._of_question or status in final)
+
     def _give_up(self, error: BaseException) -> None:
         """Make no call any more that waits for its turn or for its next try."""
-        self._given_up_at, self._fatal = time.monotonic(), error
+        # Not the error itself, whose traceback would keep this object alive.
+        self._fatal = str(error) if isinstance(error, BadInputError) else None
+        self._given_up_at = time.monotonic()
 
     def _check_headers(self) -> None:
         # httpx limits the time of each read, of which endless headers need any number. A process
@@ -287,8 +294,7 @@ class ServerClient:
                 self._give_up(stopped)
             raise stopped from error
         except (BadInputError, RunStoppedError) as error:
-            status = error.status if isinstance(error, RefusedCallError) else None
-            of_one = status is not None and (status in self._of_question or status in route.final)
+            of_one = isinstance(error, RefusedCallError) and self._is_of_one(error, route.final)
             if not of_one and not given_up():
                 self._give_up(error)
             raise
