@@ -6,7 +6,9 @@ whose libraries are imported when needed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -420,7 +422,17 @@ def _server(spec: ModelSpec, context: int) -> ServerClient:
 
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
     """The model that the user's function returns for the spec, checked against the protocol."""
-    model = load_function(spec.path)(spec)
+    function = load_function(spec.path)
+    with contextlib.suppress(ValueError):  # a function of C code may have no signature
+        signature = inspect.signature(function)
+        try:
+            signature.bind(spec)
+        except TypeError as error:
+            raise BadInputError(
+                f"{spec.path!r} is called with one argument, the {type(spec).__name__} of the "
+                f"recipe, and takes {signature}: {error}"
+            ) from error
+    model = function(spec)
     if not isinstance(model, protocol):
         raise BadInputError(
             f"{spec.path!r} returned a {type(model).__name__}, which is not a {protocol.__name__}: "

@@ -95,8 +95,13 @@ def load_function(name: str) -> Callable[..., Any]:
         raise _no_module(name, module_name, str(error) or type(error).__name__) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        public = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise _no_function(name, public)
+        public = {
+            key: value for key, value in vars(module).items() if callable(value) and key[0] != "_"
+        }
+        own = [
+            key for key, value in public.items() if getattr(value, "__module__", "") == module_name
+        ]
+        raise _no_function(name, own or [*public])
     return function
 
 

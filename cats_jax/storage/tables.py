@@ -23,7 +23,8 @@ def read_rows(path: str | pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.is_dir():
         raise BadInputError(f"question file {str(path)!r} is a folder: name a file in it")
     if not path.is_file():
-        raise BadInputError(f"question file {str(path)!r} does not exist: check the path")
+        start = "" if path.is_absolute() else ", which starts at the working folder"
+        raise BadInputError(f"question file {str(path)!r} does not exist: check the path{start}")
     if path.suffix == ".parquet":
         return _parquet(path)
     if path.suffix in (".jsonl", ".json", ".ndjson"):

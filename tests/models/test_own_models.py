@@ -1,6 +1,7 @@
 """Policies and PRMs of the user's own: named in a recipe as module:function."""
 
 import dataclasses
+import importlib
 import sys
 
 import pytest
@@ -86,6 +87,12 @@ def test_a_recipe_runs_them_like_the_same_models_from_elsewhere(tmp_path, module
     asked = sys.modules[module].asked
     assert dataclasses.replace(recipe.policy, num_threads=1) in asked
     assert dataclasses.replace(recipe.prms[0], num_threads=1) in asked
+
+
+def test_a_function_that_takes_no_spec_is_named(module, monkeypatch):
+    monkeypatch.setattr(importlib.import_module(module), "wrong", lambda: None)
+    with pytest.raises(BadInputError, match=r"wrong' is called with one argument, the PolicySpec"):
+        ModelFolders().policy(PolicySpec(f"{module}:wrong"))
 
 
 def test_what_a_function_returns_is_checked(module):
