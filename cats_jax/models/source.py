@@ -423,15 +423,17 @@ def _server(spec: ModelSpec, context: int) -> ServerClient:
 def _own_model(spec: PolicySpec | PrmSpec, protocol: type) -> Any:
     """The model that the user's function returns for the spec, checked against the protocol."""
     function = load_function(spec.path)
-    with contextlib.suppress(ValueError):  # a function of C code may have no signature
+    signature = None
+    with contextlib.suppress(ValueError):  # a function of C code may have none
         signature = inspect.signature(function)
-        try:
+    try:
+        if signature is not None:
             signature.bind(spec)
-        except TypeError as error:
-            raise BadInputError(
-                f"{spec.path!r} is called with one argument, the {type(spec).__name__} of the "
-                f"recipe, and takes {signature}: {error}"
-            ) from error
+    except TypeError as error:
+        raise BadInputError(
+            f"{spec.path!r} is called with one argument, the {type(spec).__name__} of the recipe, "
+            f"and takes {signature}: {error}"
+        ) from error
     model = function(spec)
     if not isinstance(model, protocol):
         raise BadInputError(
