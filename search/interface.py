@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from .aggregations import AGGREGATIONS, Aggregation
@@ -322,7 +323,7 @@ def request(
         )
     frontier = state.frontier
     slots = frontier.valid.shape
-    if (shape := jnp.shape(num_samples)) not in ((), slots):
+    if (shape := np.shape(num_samples)) not in ((), slots):
         raise ValueError(
             f"num_samples has the shape {list(shape)}: give one number, or {list(slots)}, one for "
             "each slot of the frontier"
