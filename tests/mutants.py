@@ -636,7 +636,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "prompt_tokens + last + thought", "prompt_tokens + last",
         "tests/models/test_engine_settings.py -k gets_the_context"),
     Mutant("rows that share paths forget that the model is an outcome model",
-        "cats_jax/live/proxies.py:_Proxy.__getattr__",
+        "cats_jax/live/proxies.py:Proxy.__getattr__",
         "self._model", "None",
         "tests/live/test_outcome_search.py -k shares_its_paths"),
     Mutant("best-of-N by the worst step passes for a reader of finished answers",
