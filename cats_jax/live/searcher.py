@@ -245,8 +245,8 @@ class Searcher:
         """
         if question.system and not facts_of(self._policy).reads_system:
             raise BadInputError(
-                f"question {question.id!r} has a system message, which policy "
-                f"{self._policy.name!r} does not read: leave it out"
+                f"question {question.id!r}: policy {self._policy.name!r} reads no system message: "
+                "leave it out"
             )
         self._policy.check_question(question)
         if self._compares is not None:

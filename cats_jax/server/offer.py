@@ -23,7 +23,7 @@ from ..live.searcher import Searcher
 from ..models.backend import check_there
 from ..models.resolve import check_gpu_shares, resolve_format
 from ..models.source import ModelSource, check_models, check_world_question
-from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer, facts_of
+from ..protocols import AnswerGrader, Question, StepGenerator, StepScorer
 from ..specs.recipe import Recipe
 from .refusals import bad_request
 from .requests import SAMPLING, ChatRequest
@@ -255,10 +255,6 @@ class Loaded:
 
     def check_question(self, question: Question, settings: Settings) -> None:
         """Raise BadInputError unless the models can read a question."""
-        if question.system is not None and not facts_of(self.policy).reads_system:
-            raise BadInputError(
-                f"policy {self.policy.name!r} reads no system message: leave it out"
-            )
         self.searcher(settings).check_question(question)
         check_world_question(question.text, self.offer.recipe.policy)
 

@@ -97,7 +97,10 @@ def test_wrong_objects(changes, message):
         (None, r"questions is a NoneType: pass a list"),
         ([Question("q", "1+\ud83d")], r"question's text is '1\+\\ud83d': it must be a str without"),
         ([Question("q", None)], r"question's text is None: it must be a str"),
-        ([Question("q", "1+2", system="In French.")], r"policy '.*' does not read: leave it out"),
+        (
+            [Question("q", "1+2", system="In French.")],
+            r"'q': policy '.*' reads no system message: leave it out",
+        ),
     ],
 )
 def test_wrong_questions(questions, message):
