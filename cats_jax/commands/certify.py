@@ -45,7 +45,7 @@ def certify(
         target: certify an accuracy above this.
         max_loss: certify an accuracy that is at most this far below that of --against, or with
             --stopping below that of all N paths.
-        against: strategy to compare with, such as best_of_n, at its largest N in the run.
+        against: strategy to compare with, such as best_of_n, at the largest N of those selected.
         selective: abstain below a threshold on the score of an answer: find the lowest threshold at
             which the accuracy of the answered questions is above the target.
         stopping: sample the paths of best-of-N one after the other, and stop at a good score: find

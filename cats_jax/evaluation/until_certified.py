@@ -40,11 +40,13 @@ class AccuracyClaim:
             (0, 1).
         delta: largest probability that a decision is false, in (0, 1).
         against: label of the strategy to compare with, at its largest N; None: no comparison.
+        against_num_candidates: this N, for `words`; None before the cells are known.
     """
 
     target: float
     delta: float = 0.05
     against: str | None = None
+    against_num_candidates: int | None = None
 
     def __post_init__(self) -> None:
         """Raise BadInputError if `target` or `delta` is not between 0 and 1."""
@@ -57,14 +59,19 @@ class AccuracyClaim:
         """The claim as a clause."""
         if self.against is None:
             return f"accuracy above {self.target:g}"
-        return f"accuracy at most {self.target:g} below that of {self.against}"
+        return f"accuracy at most {self.target:g} below that of {self._rival}"
 
     @property
     def contrary(self) -> str:
         """The contrary of the claim as a clause."""
         if self.against is None:
             return f"the accuracy is below {self.target:g}"
-        return f"the accuracy is more than {self.target:g} below that of {self.against}"
+        return f"the accuracy is more than {self.target:g} below that of {self._rival}"
+
+    @property
+    def _rival(self) -> str:
+        number = self.against_num_candidates
+        return f"{self.against}" if number is None else f"{self.against} N={number}"
 
     @property
     def mean(self) -> float:

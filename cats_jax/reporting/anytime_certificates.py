@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -86,7 +87,11 @@ class AnytimeCertificate:
         record, claim = self.record(), self.claim
         named: dict[str, Any] = {"target": claim.target}
         if claim.against is not None:
-            named = {"max_loss": claim.target, "against": claim.against}
+            named = {
+                "max_loss": claim.target,
+                "against": claim.against,
+                "against_num_candidates": claim.against_num_candidates,
+            }
         return {
             "kind": KIND,
             "words": self.claim.words,
@@ -122,6 +127,9 @@ def certify_anytime(
         looked.append(rows[question.id])
     (group,) = [one for one in groups(run.rows) if not claim.is_other(one.rows[0], looked[0])]
     values = tuple(map(claim.value, looked))
+    for row in looked[0]:
+        if claim.is_other(row, looked[0]):
+            claim = dataclasses.replace(claim, against_num_candidates=row.num_candidates)
     return AnytimeCertificate(claim, settled(claim, looked), values, complete == 1, group, run)
 
 

@@ -25,6 +25,9 @@ from ..grading.graders import make_grader, recorded_grader
 from ..live.results import SearchResult
 from ..protocols import AnswerGrader
 from ..runs.folder import Row, RunFolder, read_run
+from ..runs.merge import check_labels
+from ..specs.certificates import LIMITS
+from ..storage.manifest import differences
 from . import statistics
 from .finished_paths import finished_paths, scored_answers
 from .groups import Group, Key, groups, identity, interval, mean_by_question
@@ -141,16 +144,17 @@ def check_held_out(
     folder: pathlib.Path,
     held_out: RunFolder,
 ) -> None:
-    """Raise BadInputError if a held-out run has a question of a run.
+    """Raise BadInputError if a held-out run has a question of a run, or another setting.
 
-    Questions are compared by the digests of their texts. Manifests of earlier versions lack them:
-    then by id.
+    The policy, the limits, and the meaning of each label must be the same. Questions are compared
+    by the digests of their texts. Manifests of earlier versions lack them: then by id.
 
     Args:
         questions: ids of the run's questions.
         manifest, folder: of the run.
     """
-    texts = [each.get("texts") for each in (manifest, held_out.manifest)]
+    both = manifest, held_out.manifest
+    texts = [each.get("texts") for each in both]
     if texts[0] and texts[1]:
         shared, example = set(texts[0]) & set(texts[1]), ""
     else:
@@ -161,6 +165,19 @@ def check_held_out(
             f"{str(held_out.folder)!r} is not held out: it shares {len(shared)} questions with "
             f"{str(folder)!r}{example}; use a run on other questions"
         )
+    kept = [
+        {
+            "policy": each["models"].get("policy"),
+            **{name: each["config"].get(name) for name in LIMITS},
+        }
+        for each in both
+    ]
+    if others := [line for name in kept[0] for line in differences(*(k[name] for k in kept), name)]:
+        raise BadInputError(
+            f"{str(held_out.folder)!r} is of another setting than {str(folder)!r} "
+            f"({'; '.join(others):.200}): epsilon is that of one policy under one set of limits"
+        )
+    check_labels([RunFolder(folder, dict(manifest), ()), held_out])
 
 
 def check_certifiable(

@@ -42,12 +42,14 @@ class Claim:
     Attributes:
         target: its accuracy is above this.
         max_loss: its accuracy is at most this far below that of `against`.
-        against: label of the strategy at its largest N in the run.
+        against: label of the strategy to compare with.
+        against_num_candidates: its N, which the run determines: the largest one.
     """
 
     target: float | None = None
     max_loss: float | None = None
     against: str | None = None
+    against_num_candidates: int | None = None
 
     def __post_init__(self) -> None:
         """Raise BadInputError unless one claim is given, with a number between 0 and 1."""
@@ -63,7 +65,13 @@ class Claim:
         """The claim as a clause."""
         if self.target is not None:
             return f"accuracy above {self.target:g}"
-        return f"accuracy at most {self.max_loss:g} below that of {self.against}"
+        return below_rival(self.max_loss, self.against, self.against_num_candidates)
+
+
+def below_rival(max_loss: float | None, label: str | None, num_candidates: int | None) -> str:
+    """The claim on the loss against a strategy, at its N if this is known, as a clause."""
+    at = "" if num_candidates is None else f" N={num_candidates}"
+    return f"accuracy at most {max_loss:g} below that of {label}{at}"
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,7 @@ def certify_run(
     rival = None
     if claim.against is not None:
         rival = _rival(found, claim.against)
+        claim = dataclasses.replace(claim, against_num_candidates=rival.num_candidates)
         found = [group for group in found if group is not rival]
         if not found:
             raise BadInputError(f"the run has no other configuration than {rival.name}")

@@ -254,6 +254,11 @@ def _best_of_n(run: RunFolder) -> Group:
             f"--stopping is about one configuration of {_WHOLE}, and there are {names:.200}: name "
             "one by --strategies, --num-candidates and --prms"
         )
+    if dict(entries[0]["options"] or ()).get("beam_width") is not None:
+        raise BadInputError(
+            f"--stopping: {found[0].name} has beam_width, which drops paths by their scores: "
+            "evaluate without it"
+        )
     check_one_seed(run, "--stopping")
     return found[0]
 

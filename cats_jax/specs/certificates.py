@@ -88,6 +88,12 @@ _CONFIG = {
     "calibration": optional(pairs_of(_CALIBRATION)),
 }
 _STRATEGY = {"name": TEXT, "options": optional(pairs_of(ANYTHING))}
+_EARLIER = {
+    "calibration": optional(_CALIBRATION),
+    "path_score": optional(TEXT),
+    "threshold": optional(SHARE),
+}
+_EARLIER_DEFAULTS = dict.fromkeys(_EARLIER)
 _OPTIONAL = dict.fromkeys(("revisions", "asked", "contents", "spent"))
 """Entries that files may lack."""
 _TITLES = {"prm": "PRM"}
@@ -164,9 +170,15 @@ def read_certificate(
         config, label, prm = content["config"], chosen["strategy"], chosen["prm"]
         strategy = _labelled(config["strategies"], label)
         check_entries({"options": None, **strategy}, _STRATEGY, "strategies: ")
-        calibrations = dict(config.get("calibration") or ())
         (questions,) = config["questions"]
         scorer = {} if prm is None else _labelled(config["prms"], prm)
+        values = dict(config.get("calibration") or ()).get(prm)
+        # The run of a certificate searched and answered by the values of this certificate.
+        earlier = _EARLIER_DEFAULTS | (strategy.get("certified") or {})
+        check_entries(earlier, _EARLIER, "strategies.certified: ")
+        if strategy.get("certified"):
+            scorer, values = earlier, earlier["calibration"]
+        thresholds = [chosen["threshold"], earlier["threshold"]]
         certified = CertifiedClaim(
             file=path,
             claim=content["words"],
@@ -176,7 +188,7 @@ def read_certificate(
             num_candidates=chosen["num_candidates"],
             prm=prm,
             path_score=scorer.get("path_score"),
-            calibration=with_defaults([float(value) for value in calibrations.get(prm, IDENTITY)]),
+            calibration=with_defaults([float(value) for value in values or IDENTITY]),
             terms=terms(
                 config,
                 content["models"],
@@ -185,7 +197,7 @@ def read_certificate(
                 *(content.get(name) for name in ("revisions", "asked", "contents")),
             ),
             elsewhere=elsewhere,
-            threshold=chosen.get("threshold"),
+            threshold=max((each for each in thresholds if each is not None), default=None),
             **{name: frozenset(digests) for name, digests in spent(content).items()},
         )
     return strategy, certified

@@ -23,6 +23,7 @@ from cats_jax.server.offer import Offer
 from cats_jax.server.replies import details
 from cats_jax.server.requests import parse_request
 from cats_jax.specs.calibrations import IDENTITY, load_calibrations
+from cats_jax.specs.certificates import read_certificate
 from cats_jax.specs.recipe import parse_recipe, parse_strategy
 
 POLICY = {"path": "weak", "max_step_tokens": 32, "max_answer_tokens": 64}
@@ -376,7 +377,7 @@ def test_a_function_is_known_by_its_name(tmp_path, content):
 
 def test_spent_questions_do_not_certify_again(tmp_path):
     models = scripted.ScriptedModels()
-    values = {"intercept": 0.0, "slope": 1.0, "agreement": 0.0}
+    values = {"intercept": 0.5, "slope": 1.0, "agreement": 0.0}
     other = load_questions(recipe("", strategies=["majority"], num_candidates=[1]).questions)
     texts = [text_digest(item.text) for item in other.questions]
     path = tmp_path / "calibration.json"
@@ -392,9 +393,17 @@ def test_spent_questions_do_not_certify_again(tmp_path):
         made_certificates.write_certificate(tmp_path / "no.json", models, **again)
     # A certificate's certificate knows what chose the first.
     fresh = {"world": "test", "count": 40, "seed": 3}
+    content = json.loads(first.read_text())
+    content["configurations"][content["chosen"]]["threshold"] = 0.3
+    first.write_text(json.dumps(content))
+    again["calibration"] = "none"
     file = made_certificates.write_certificate(second, models, questions=fresh, **again)
     chosen = made_certificates.CERTIFIED["questions"]
     assert prepared(file, questions=chosen).manifest["chosen_on"] == 40
+    # It searches and answers as the first.
+    made = [read_certificate(str(each))[1] for each in (first, second)]
+    assert [each.threshold for each in made] == [0.3, 0.3]
+    assert made[0].calibration == made[1].calibration == (0.5, 1.0, 0.0, *IDENTITY[3:])
 
 
 def test_a_continued_run_learns_what_its_questions_did(tmp_path):

@@ -187,8 +187,9 @@ def test_a_loss_against_the_larger_n(tmp_path, stop_after):
     assert record["upper_bound"] == pytest.approx(theory.paired_upper(differences, delta=0.05))
     assert record["bound"] <= record["lost"] <= record["upper_bound"] <= 0.25
     content = found.as_json()
-    assert content["claim"] == {"anytime": True, "max_loss": 0.25, "against": "majority"}
-    assert content["words"] == "accuracy at most 0.25 below that of majority"
+    rival = {"against": "majority", "against_num_candidates": 16}
+    assert content["claim"] == {"anytime": True, "max_loss": 0.25, **rival}
+    assert content["words"] == "accuracy at most 0.25 below that of majority N=16"
     assert "lost" in {column.title for column in anytime_sheet(found).columns}
 
 

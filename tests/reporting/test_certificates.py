@@ -185,6 +185,22 @@ def test_epsilon_must_come_from_other_questions(tmp_path):
     certificates.check_held_out(["q0", "q1"], texts[0].manifest, run.folder, texts[1])
 
 
+def test_epsilon_must_come_from_the_same_setting(tmp_path):
+    run = write(tmp_path / "run", held_out(3))
+    run.manifest["config"]["prms"] = [{"path": "exact", "label": "exact"}]
+    models = run.manifest["models"]
+
+    def refused(message, **changes):
+        other = dataclasses.replace(run, manifest={**run.manifest, **changes})
+        with pytest.raises(BadInputError, match=message):
+            certificates.check_held_out(["a"], run.manifest, run.folder, other)
+
+    refused("another setting .*policy.name", models={**models, "policy": {"name": "strong"}})
+    refused("another setting .*max_depth", config={**run.manifest["config"], "max_depth": 3})
+    retrained = {"name": "exact", "sha256": "1"}
+    refused("PRM 'exact' is one thing in", models={**models, "prm exact": retrained})
+
+
 def test_a_report_names_a_run_without_scored_paths_and_certifies_the_others(tmp_path, capsys):
     reference = write(tmp_path / "held-out", held_out())
     scored = write(tmp_path / "scored", [searched("a", [("1", 0.9), ("2", 0.1)])])

@@ -125,6 +125,9 @@ def test_a_loss_counts_harmful_questions(tmp_path):
     bound = theory.binomial_upper(2, QUESTIONS, delta=LEVEL / 2)
     assert found.configurations[1].bound == pytest.approx(bound)
     assert [each.lost for each in found.configurations] == [30 / QUESTIONS, 2 / QUESTIONS]
+    content = found.as_json()
+    assert content["words"] == "accuracy at most 0.02 below that of best_of_n N=32"
+    assert content["claim"]["against_num_candidates"] == 32
 
 
 def test_of_several_seeds_a_question_counts_once(tmp_path):
@@ -179,7 +182,12 @@ def test_the_command(tmp_path, capsys):
     assert "the cheapest certified configuration is best_of_n N=8: 800 tokens" in printed
     certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
     assert certificate["chosen"] == 3
-    assert certificate["claim"] == {"target": 0.5, "max_loss": None, "against": None}
+    assert certificate["claim"] == {
+        "target": 0.5,
+        "max_loss": None,
+        "against": None,
+        "against_num_candidates": None,
+    }
     assert certificate["configurations"][3]["num_candidates"] == 8
     assert set(certificate) >= {"delta", "order", "questions", "models", "num_questions"}
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {

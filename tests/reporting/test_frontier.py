@@ -100,7 +100,7 @@ SCORES = {question: index / 10 for index, question in enumerate(QUESTIONS)}
 
 @given(st.data())
 def test_choices_by_difficulty_are_those_of_plain_python(data):
-    cells = [("best_of_n", 4), ("best_of_n", 16), ("beam", 16), ("greedy", 1)]
+    cells = [("best_of_n", 4), ("best_of_n", 16), ("beam", 16), ("best_of_n_weighted", 2)]
     right = {(cell, question): data.draw(st.booleans()) for cell in cells for question in QUESTIONS}
     tokens = {(cell, q): data.draw(st.integers(1, 9)) for cell in cells for q in QUESTIONS}
     rows = [

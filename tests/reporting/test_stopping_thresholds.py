@@ -148,4 +148,8 @@ def test_what_has_no_stopping_threshold(tmp_path):
     refused(rows(), "40 questions certify nothing.* at least 63", max_loss=0.05, **best)
     refused(rows("beam"), "one configuration of best_of_n, and there are beam N=4 good: name one")
     refused(rows() + rows(seed=1), "several seeds", **best)
+    narrow = made_runs.write_run(tmp_path / "narrow", rows(), max_depth=10, **best)
+    narrow.manifest["config"]["strategies"][0]["options"] = [["beam_width", 2]]
+    with pytest.raises(BadInputError, match="best_of_n N=4 has beam_width, which drops paths"):
+        certify_stopping(narrow, 0.1, delta=0.05)
     refused(rows(), "the run has max_tokens, which ends", max_tokens=900, **best)
