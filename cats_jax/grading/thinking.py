@@ -23,7 +23,9 @@ MARKS = tuple({tag[0] for pair in TAGS for tag in pair})
 _CLOSING = {opening.lower(): closing.lower() for opening, closing in TAGS}
 """The tag that closes a thought, by the tag that opens it."""
 
-_TAG = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair), re.IGNORECASE)
+_TAG = re.compile(
+    "|".join(re.escape(tag) for pair in TAGS for tag in pair), re.IGNORECASE | re.ASCII
+)
 
 
 def without_thinking(steps: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import world
 from ..errors import BadInputError, misspelt
 from ..live.boost_step import BoostStep
-from ..protocols import StepGenerator, StepScorer, facts_of
+from ..protocols import Question, StepGenerator, StepScorer, facts_of
 from ..specs.example_steps import ExampleSteps, load_example_prompt
 from ..specs.functions import AT_ENDPOINTS, CHAT, SHIPPED, is_function_name, load_function
 from ..specs.models import ExamplesSpec, ModelSpec, PolicySpec, PrmSpec
@@ -116,7 +116,7 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
     silence_transformers()
     from .huggingface.model import CausalModel
     from .huggingface.reward_model import RewardModel
-    from .huggingface.thoughts import Thoughts
+    from .huggingface.thoughts import Thoughts, check_closed
 
     if isinstance(spec, PrmSpec):
         chosen = choose_format(spec.format, folder, spec.head)
@@ -130,6 +130,8 @@ def _check_files(folder: pathlib.Path, spec: PolicySpec | PrmSpec, *, here: bool
         name = model.format.name
         if model.format.thinking is not None:
             Thoughts(model, model.format.thinking)
+        else:
+            check_closed(model, Question("?", "?"))
     if here:
         model.check_computable()
     return name
@@ -467,6 +469,8 @@ def _policy(spec: PolicySpec, format: str | PolicyFormat) -> StepGenerator:
 
 def _judge(spec: PrmSpec, prm_format: PRMFormat, verdict: WrittenVerdict) -> JudgeScorer:
     """A judge that writes: the model as a policy that writes critiques."""
+    from .huggingface.policy import StepPolicy
+
     here, folder = spec.backend == "hf", model_folder(spec)
     shared = _settings(spec, *(field.name for field in dataclasses.fields(ModelSpec)))
     writer = PolicySpec(
@@ -477,6 +481,8 @@ def _judge(spec: PrmSpec, prm_format: PRMFormat, verdict: WrittenVerdict) -> Jud
     adapter = None if spec.adapter is None else Adapter(spec.adapter, folder)
     sparsity = checkpoint_sparsity(folder, verdict, adapter=adapter)
     policy = _policy(writer, judge_policy_format(prm_format))
+    if isinstance(policy, StepPolicy):
+        policy.may_think = True
     return JudgeScorer(prm_format, policy, (sparsity.total, sparsity.last_layer))
 
 

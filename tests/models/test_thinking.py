@@ -570,6 +570,16 @@ def test_prompts_that_open_or_close_the_thought(tmp_path):
     assert first.step.token_ids + second.step.token_ids == (*ids_of(CALM)[2:], 1)
     with pytest.raises(BadInputError, match="closes the thought before it begins"):
         EngineGenerator(made["closes"], lambda c: None, format=thinking(budget=40))
+    # A box in a thought that no format knows of would be an answer.
+    with pytest.raises(BadInputError, match=r"prompt opens a thought \(<think>\), whose guesses"):
+        EngineGenerator(made["opens"], lambda c: None).check_question(QUESTION)
+    with pytest.raises(BadInputError, match="opens a thought"):
+        ModelFolders().check(PolicySpec(str(made["opens"])))
+    judge = EngineGenerator(made["opens"], lambda c: None)
+    judge.may_think = True
+    judge.check_question(QUESTION)
+    EngineGenerator(made["closes"], lambda c: None).check_question(QUESTION)
+    ModelFolders().check(PolicySpec(str(made["closes"])))
 
 
 def test_the_context_has_room_for_the_thought(folder, tmp_path):

@@ -20,7 +20,7 @@ from ...protocols import (
 from ..prompts.policy_format import AUTO, PolicyFormat
 from ..prompts.step_text import StepEnd, StepText, cut_answer
 from .model import CausalModel, LoadOptions
-from .thoughts import PieceRequest, Sampling, Thoughts
+from .thoughts import PieceRequest, Sampling, Thoughts, check_closed
 
 
 class StepOptions(TypedDict, total=False):
@@ -49,11 +49,16 @@ class StepPolicy:
             answer that is sampled whole.
         options: as for `CausalModel`.
 
+    Attributes:
+        may_think: whether a prompt may open a thought that the format does not know. This is for a
+            judge, whose replies are read outside of thoughts.
+
     Raises:
         BadInputError: the folder or a setting can't work.
     """
 
     reads_system = True
+    may_think = False
 
     def __init__(
         self,
@@ -81,8 +86,13 @@ class StepPolicy:
         return self._thoughts is not None
 
     def check_question(self, question: Question) -> None:
-        """Raises BadInputError if the prompt is too short or leaves no room in the context."""
+        """Raises BadInputError if the prompt can't be continued by an answer.
+
+        It is too short, leaves no room in the context, or opens a thought that the format lacks.
+        """
         prompt = self._model.check_prompt(question)
+        if self._thoughts is None and not self.may_think:
+            check_closed(self._model, question)
         if self._thoughts is not None:
             self._thoughts.check_room(question, prompt, self._max_step_tokens, self._model.context)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import BadInputError
+from ...grading.thinking import TAGS
 from ...live.seeds import stable_seed
 from ...protocols import (
     AnswerGeneration,
@@ -26,10 +27,28 @@ from ..prompts.step_text import Rest, StepEnd, StepText
 from ..prompts.thinking import Thinking
 from .model import CausalModel
 
+_TAIL = 32
+"""Number of tokens at the end of a prompt in which an opening tag is looked for."""
+
 _REMEMBERED = 1 << 12
 """Number of steps whose pieces are remembered."""
 
 Sampling = Callable[[Sequence[StepRequest]], Generation]
+
+
+def check_closed(model: CausalModel, question: Question) -> None:
+    """Raise BadInputError if the prompt opens a thought, for a format without `thinking`.
+
+    Nothing tells such a thought from the answer while it is written: a box in it would be one.
+    """
+    end = model.decode(model.prompt_ids(question)[-_TAIL:]).rstrip().lower()
+    for opening, _ in TAGS:
+        if end.endswith(opening.lower()):
+            raise BadInputError(
+                f"policy {model.name!r}: its prompt opens a thought ({opening}), whose guesses "
+                "would count as answers: take a format with 'thinking', or one with "
+                "enable_thinking: false if the chat template has this switch"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
