@@ -35,7 +35,7 @@ from ..errors import BadInputError
 from ..specs.calibrations import IDENTITY, NAMES, CalibrationValues
 from ..storage.durable import replace_json
 from ..storage.schema import check_seed
-from .layout import LoadedBank, check_disjoint, check_same_prms
+from .layout import LoadedBank, check_disjoint, check_same_models
 from .siblings import Candidates, Pairs, discordant_pairs, sample_candidates
 
 _RIDGE = 1e-6  # keeps coefficients finite where right and wrong can be told apart perfectly
@@ -88,7 +88,7 @@ def calibrate_bank(
                 f"the held-out bank has the PRMs {', '.join(held_out.prms)}, not "
                 f"{', '.join(bank.prms)}: collect it with the same ones"
             )
-        check_same_prms(bank, held_out, "the bank and the held-out bank")
+        check_same_models(bank, held_out, "the bank and the held-out bank")
         check_disjoint(bank.texts, held_out.texts, "questions of the bank and of the held-out bank")
         judged_on = sample_candidates(held_out, seed)
     if likelihood:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,10 @@ import search
 from search import bank as search_bank
 
 from ..datasets.digests import text_digest
-from ..errors import BadInputError, known_names
+from ..errors import BadInputError, RunWarning, known_names
 from ..specs.calibrations import IDENTITY, Calibrations
 from ..storage.reading import reading
-from .store import read_manifest, read_sparsity, read_tables
+from .store import WHILE_GROWING, read_manifest, read_sparsity, read_tables
 from .trees import apart
 
 
@@ -68,7 +69,15 @@ def load_bank(
     """
     way_out = "collect it anew, or copy it anew"
     with reading(f"step bank {str(folder)!r}", way_out):
-        return _load(folder, prms, dict(calibrations), expected or {}, world)
+        bank = _load(folder, prms, dict(calibrations), expected or {}, world)
+    planned = bank.manifest["questions"].get("count")
+    if planned is not None and len(bank.ids) < planned:
+        warnings.warn(
+            f"step bank {str(folder)!r} has {len(bank.ids)} of its {planned} questions yet",
+            RunWarning,
+            stacklevel=2,
+        )
+    return bank
 
 
 def _load(
@@ -145,6 +154,19 @@ def _arrays(
     )
 
 
+def without_prm(bank: LoadedBank) -> search_bank.Bank:
+    """The arrays for a search that calls no PRM, which no PRM keeps from reading a path.
+
+    A node that no PRM could read while the bank grew has no draws, so it stays unreadable.
+    """
+    score = jnp.asarray(bank.arrays.score)
+    refused = score == search_bank.UNREADABLE
+    lacks_draws = jnp.all(refused, axis=1, keepdims=True) & (
+        bank.manifest["scored"] == WHILE_GROWING
+    )
+    return bank.arrays.replace(score=jnp.where(refused & ~lacks_draws, 0.0, score))
+
+
 def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> None:
     """Raise BadInputError if two lists of questions share a question; it names the first one.
 
@@ -160,13 +182,14 @@ def check_disjoint(first: Sequence[str], second: Sequence[str], what: str) -> No
         )
 
 
-def check_same_prms(first: LoadedBank, second: LoadedBank, what: str) -> None:
-    """Raise BadInputError if a label means two PRMs in two banks, which `what` names."""
-    for label in first.prms:
-        models = [bank.manifest["models"].get(f"prm {label}") for bank in (first, second)]
+def check_same_models(first: LoadedBank, second: LoadedBank, what: str) -> None:
+    """Raise BadInputError if two banks, which `what` names, differ in policy or a label's PRM."""
+    names = {"policy": "policies", **{f"prm {each}": f"PRMs {each!r}" for each in first.prms}}
+    for name, plural in names.items():
+        models = [bank.manifest["models"].get(name) for bank in (first, second)]
         if models[0] != models[1]:
             raise BadInputError(
-                f"{what} were collected with different PRMs {label!r}: their fingerprints differ; "
+                f"{what} were collected with different {plural}: their fingerprints differ; "
                 "collect both with the same"
             )
 

@@ -33,7 +33,7 @@ class ScoredTree:
         self.question = question
         self.nodes = nodes
         self.prompt_tokens = [0] * num_prms
-        self._first_scored: list[int | None] = [None] * num_prms
+        self._first_steps: list[list[tuple[int, TokenUsage]]] = [[] for _ in range(num_prms)]
         self._paths: dict[int, Path] = {ROOT: ()}
 
     def path(self, row: int) -> Path:
@@ -64,13 +64,16 @@ class ScoredTree:
         self.nodes.prm_tokens[row][column] = usage.computed
         if self.nodes.parent[row] != ROOT or score is None:
             return
-        # The first scored step also computes the prompt; for the second one the prompt is cached.
-        first = self._first_scored[column]
-        if first is None:
-            self._first_scored[column] = row
-        elif not self.prompt_tokens[column]:
-            self.prompt_tokens[column] = usage.cached
-            self.nodes.prm_tokens[first][column] -= usage.cached
+        # The first scored step also computes the prompt; for the others the prompt is cached. An
+        # engine may have more in its cache: what steps share, and what prompts share.
+        steps = self._first_steps[column]
+        steps.append((row, usage))
+        if len(steps) > 1:
+            prompt = min(each.cached for _, each in steps[1:])
+            self.prompt_tokens[column] = prompt
+            for number, each in steps:
+                own = each.computed + each.cached - prompt
+                self.nodes.prm_tokens[number][column] = max(own, 0)
 
 
 def score(batch: Sequence[tuple[ScoredTree, Sequence[int]]], prms: Sequence[StepScorer]) -> None:

@@ -137,6 +137,16 @@ def missing_columns(folder: pathlib.Path, prm: int, count: int) -> list[int]:
     return [number for number in range(count) if not _scores_file(folder, prm, number).is_file()]
 
 
+def scored_prms(folder: str | pathlib.Path) -> list[str]:
+    """Labels of the PRMs that have scored all complete blocks of a bank."""
+    folder, manifest = pathlib.Path(folder), read_manifest(folder)
+    labels = [spec["label"] for spec in manifest["config"]["prms"]]
+    if manifest["scored"] == WHILE_GROWING:
+        return labels
+    count = _num_blocks(folder)
+    return [label for prm, label in enumerate(labels) if not missing_columns(folder, prm, count)]
+
+
 def write_sparsity(folder: pathlib.Path, sparsity: Mapping[str, Sequence[float]]) -> None:
     """Write `sparsity.json` with the PRMs' sparsities; RunStoppedError if it can't be written."""
     try:

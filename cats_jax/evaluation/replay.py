@@ -23,7 +23,8 @@ import search
 from learners.episodes import begin
 from search import bank as step_bank
 
-from ..bank.layout import LoadedBank, load_bank
+from ..bank.layout import LoadedBank, load_bank, without_prm
+from ..bank.store import scored_prms
 from ..controllers.strategies import revisions_of
 from ..errors import BadInputError, RunWarning, quoted
 from ..live.ledger import Ledger
@@ -214,10 +215,11 @@ class ReplayRunner:
                 step_bank.check_sampling(bank.arrays, sampling)
             except ValueError as error:
                 raise BadInputError(f"strategy {cell.spec.label!r}: {error}") from error
-        context = bank.arrays.context
+        arrays = bank.arrays if cell.strategy.uses_scores else without_prm(bank)
+        context = arrays.context
         pairs = zip(context.calibration, cell.calibration, strict=True)
         calibration = search.Calibration(*(of_prms.at[prm].set(own) for of_prms, own in pairs))
-        return bank.arrays.replace(context=context._replace(calibration=calibration)), prm
+        return arrays.replace(context=context._replace(calibration=calibration)), prm
 
 
 def _action_table(strategy: search.Strategy) -> search.cats.ActionTable | None:
@@ -350,7 +352,8 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
     for cell in evaluation.cells:
         _check_replayable(cell.strategy, cell.spec.label, cell.spec.certified)
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
-    prms = [spec.label for spec in recipe.prms] or None
+    # Without a PRM of the recipe, any one that has scored the bank will do.
+    prms = [spec.label for spec in recipe.prms] or scored_prms(folder)[:1] or None
     bank = load_bank(folder, prms=prms, expected=recorded)
     depth = bank.manifest["config"]["max_depth"]
     if recipe.max_depth != depth:

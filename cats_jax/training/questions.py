@@ -17,12 +17,19 @@ from search import bank as search_bank
 from search import simulation
 
 from ..bank.build import world_version
-from ..bank.layout import LoadedBank, check_disjoint, check_same_prms, load_bank
+from ..bank.layout import (
+    LoadedBank,
+    check_disjoint,
+    check_same_models,
+    load_bank,
+    without_prm,
+)
 from ..bank.store import read_manifest
 from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
 from ..specs.calibrations import Calibrations, load_calibrations
 from ..specs.recipe import PolicySpec
+from ..storage.reading import read_json
 from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
@@ -94,6 +101,7 @@ def bank_questions(
     calibration: str | None = None,
     prms: Sequence[str] | None = None,
     sampling: Sequence[search.Sampling],
+    calls_prm: bool = True,
 ) -> TrainingQuestions:
     """Training questions from a step bank, with held-out questions.
 
@@ -103,6 +111,7 @@ def bank_questions(
         calibration: file of `cats-jax calibrate`, or name of a policy of the embedded world.
         prms: labels of the PRMs to use; default: all.
         sampling: all sampling settings that searches will request.
+        calls_prm: whether searches call a PRM, which may refuse paths.
 
     Raises:
         BadInputError: a bank is missing, from another version of the embedded world or without a
@@ -114,6 +123,7 @@ def bank_questions(
     if calibration is not None:
         calibrations = load_calibrations(calibration, training.prms)  # "none" reads the labels
         _check_each(calibration, calibrations, training.prms)
+        _check_fitted(calibration, training)
     if validation is None:
         number = training.arrays.root.shape[0]
         kept = np.random.default_rng(0).permutation(number) % _HELD_OUT == _HELD_OUT - 1
@@ -122,10 +132,13 @@ def bank_questions(
                 f"bank {str(folder)!r} has {number} questions, of which one in {_HELD_OUT} is for "
                 "validation: collect more, or name a bank by --validation"
             )
-        taught, asked = _part(training, ~kept), _part(training, kept)
+        digests = np.array(list(map(text_digest, training.texts)))
+        # A question may occur twice, under two ids.
+        known = np.isin(digests, digests[kept])
+        taught, asked = _part(training, ~known), _part(training, kept)
     else:
         other = _load(validation, training.prms, calibrations)
-        check_same_prms(training, other, "--bank and --validation")
+        check_same_models(training, other, "--bank and --validation")
         check_disjoint(training.texts, other.texts, "questions of --bank and --validation")
         depths = tuple(int(each.arrays.max_depth) for each in (training, other))
         if depths[0] != depths[1]:
@@ -142,8 +155,8 @@ def bank_questions(
             raise BadInputError(f"bank {str(where)!r}: {error}") from error
     return TrainingQuestions(
         environment=search_bank.ENVIRONMENT,
-        tables=taught.arrays,
-        held_out=asked.arrays,
+        tables=taught.arrays if calls_prm else without_prm(taught),
+        held_out=asked.arrays if calls_prm else without_prm(asked),
         held_out_ids=asked.ids,
         max_depth=int(taught.arrays.max_depth),
         prms=training.prms,
@@ -168,6 +181,20 @@ def _check_each(name: str, calibrations: Calibrations, prms: Sequence[str]) -> N
             raise BadInputError(
                 f"calibration {name!r} has none of PRM {label!r}: fit one of each PRM with "
                 "`cats-jax calibrate`, or choose PRMs by --prms"
+            )
+
+
+def _check_fitted(name: str, bank: LoadedBank) -> None:
+    """Raise BadInputError if a calibration's file was fitted to other models than a bank's."""
+    file = pathlib.Path(name)
+    if not file.is_file():
+        return
+    fitted = read_json(file).get("models") or {}
+    for part in ("policy", *(f"prm {label}" for label in bank.prms)):
+        if part in fitted and fitted[part] != bank.manifest["models"].get(part):
+            raise BadInputError(
+                f"calibration {name!r} was fitted with another {part} than the bank's: its "
+                "fingerprint differs; fit one to the bank by `cats-jax calibrate`"
             )
 
 

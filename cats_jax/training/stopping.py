@@ -134,6 +134,7 @@ def _questions(options: TrainingOptions) -> TrainingQuestions:
         validation=options.validation,
         prms=options.prms,
         sampling=(search.Sampling(),),
+        calls_prm=_configured(options).uses_scores,
     )
 
 

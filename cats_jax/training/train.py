@@ -30,6 +30,7 @@ import search
 from ..controllers import checkpoint
 from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
+from ..live.method import check_trained
 from ..storage import durable
 from ..storage.schema import check_seed
 from . import stopping
@@ -38,7 +39,7 @@ from .comparison import PolicyResults, RivalComparison, compare
 from .learning_curves import plot_learning_curves
 from .options import TrainingOptions
 from .questions import TrainingQuestions, bank_questions, simulator_questions
-from .trajectories import at_recorded_prices, load_rows, models_of
+from .trajectories import at_recorded_prices, default_price, load_rows, models_of
 
 _PARTS = 10
 """Most lines of progress for each seed."""
@@ -366,7 +367,8 @@ def configure(
         num_iterations: number of iterations, in place of the configuration's.
         settings: "NAME=VALUE"; NAME is a field of `learners.TrainConfig`, dotted below it
             (learner.learning_rate, cats.reward.discount); commas separate the values of a list.
-            learner.algorithm=NAME (A2C, PPO or AWR, with default settings) is set first.
+            learner.algorithm=NAME (A2C, PPO or AWR, with default settings) is set first. Without
+            `default_price` this is at most the largest of the prices.
 
     Raises:
         BadInputError: a name, table or field is unknown, or a value is out of range.
@@ -378,6 +380,10 @@ def configure(
         field, equals, value = setting.partition("=")
         if not equals or not field or not value:
             raise BadInputError(f"--set {setting}: write NAME=VALUE, such as gae_lambda=0.9")
+        if field == "max_depth":
+            raise BadInputError(
+                f"--set {setting}: the bank, the recipe or the simulator has it: leave it out"
+            )
         if field == "learner.algorithm":
             algorithm = value
         else:
@@ -396,7 +402,11 @@ def configure(
             config = _with_algorithm(config, algorithm)
         if arguments:
             config = _parse(arguments, config)
-        return dataclasses.replace(config, **given)
+        if not any(setting.startswith("default_price=") for setting in settings):
+            given["default_price"] = default_price(config, config.prices)
+        config = dataclasses.replace(config, **given)
+        check_trained("default_price", config.default_price, config.prices)
+        return config
     except ValueError as error:
         raise BadInputError(str(error)) from error
 

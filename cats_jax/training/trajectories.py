@@ -87,15 +87,27 @@ def at_recorded_prices(
 ) -> learners.TrainConfig:
     """The configuration with the prices of the trajectories, in place of those it would draw.
 
-    The reward "paper" has no price. The default price is at most the largest one, unless that is 0.
+    The reward "paper" has no price. The costs of a PRM token are those recorded, too.
     """
     if config.reward == "paper":
         return config
     decisions = _decisions(folder, prms)
     # They are stored in float32.
     prices = tuple(float(f"{price:.6g}") for price in np.unique(decisions.columns["price"]))
-    default = min(config.default_price, prices[-1]) if prices[-1] else config.default_price
-    return dataclasses.replace(config, prices=prices, default_price=default)
+    changes: dict[str, Any] = {"prices": prices, "default_price": default_price(config, prices)}
+    if config.cats.cost_unit == "tokens":
+        place = search.cats.FEATURES.column("prm_token_cost")
+        encoded = np.unique(decisions.columns["features"][:, place]).astype(float)
+        if encoded.any():  # otherwise the feature was excluded
+            costs = 2 ** (4 * encoded) - 1
+            changes["prm_token_costs"] = tuple(float(f"{cost:.6g}") for cost in costs)
+    return dataclasses.replace(config, **changes)
+
+
+def default_price(config: learners.TrainConfig, prices: Sequence[float]) -> float:
+    """The configuration's default price, but at most the largest of `prices`, unless that is 0."""
+    largest = max(prices, default=0.0)
+    return min(config.default_price, largest) if largest else config.default_price
 
 
 def _check_settings(

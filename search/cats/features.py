@@ -86,8 +86,8 @@ the children that the PRM has scored; number of tokens of the node's path that t
 score of the best child's own step. Of the setting: cost of a PRM token relative to a policy token,
 and weight of the PRM's score relative to the likelihood."""
 
-CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement")
-"""The extra features with slope and agreement of the PRM's calibration, see `calibration`."""
+CALIBRATION_FEATURES = ("calibration_slope", "calibration_agreement", "prm_weight")
+"""The features that read the PRM's calibration, see `calibration`."""
 
 LIKELIHOOD_FEATURES = ("likelihood_best", "likelihood_seen")
 """The compute features that read the policy's log-probabilities."""

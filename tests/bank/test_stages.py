@@ -179,6 +179,29 @@ def test_a_tree_without_valid_steps_has_a_column():
     assert (column.score, column.prm_tokens, column.prompt_tokens) == ([0.0, 0.0], [0, 0], 0)
 
 
+def test_costs_behind_a_cache_that_holds_more_than_the_prompt():
+    nodes = Nodes()
+    for text, parent in (("", -1), ("a", 0), ("b", 0), ("c", 0)):
+        nodes.add(
+            settings=1,
+            prms=1,
+            parent=parent,
+            text=text,
+            text_class=0,
+            num_tokens=0,
+            log_prob=0.0,
+            done=False,
+            invalid=False,
+            answer=-1,
+        )
+    tree = score.ScoredTree(question_set(1).questions[0], nodes, 1)
+    # The prompts of all questions begin alike, and two steps do.
+    for row, computed, cached in ((1, 110, 32), (2, 14, 128), (3, 50, 112)):
+        tree.set_score(row, 0, 0.5, TokenUsage(computed=computed, cached=cached))
+    assert tree.prompt_tokens == [112]
+    assert nodes.prm_tokens == [[0], [30], [30], [50]]
+
+
 # Folders
 
 
@@ -286,7 +309,19 @@ def test_a_column_is_added_later_and_nothing_is_repeated(tmp_path):
     assert rows(folder) == rows(at_once)
     loaded = layout.load_bank(folder, expected={"prm short": {"name": "short"}})
     assert loaded.prms == ("good", "short")
-    assert (np.asarray(loaded.arrays.score) == UNREADABLE).any(axis=0).tolist() == [False, True]
+    score = np.asarray(loaded.arrays.score)
+    assert (score == UNREADABLE).any(axis=0).tolist() == [False, True]
+    # A search that calls no PRM is not refused; an unreadable node has draws unless scores chose.
+    for scored, refused in (("afterwards", False), ("while growing", True)):
+        bank = dataclasses.replace(
+            loaded,
+            arrays=loaded.arrays.replace(score=score[:, 1:]),
+            manifest={**loaded.manifest, "scored": scored},
+        )
+        free = np.asarray(layout.without_prm(bank).score)
+        assert (free == UNREADABLE).any() == refused
+        both = dataclasses.replace(bank, arrays=loaded.arrays)
+        assert not (np.asarray(layout.without_prm(both).score) == UNREADABLE).any()
 
 
 def test_the_prms_of_a_bank_stay(undisturbed):

@@ -342,3 +342,6 @@ def test_a_recipe_needs_the_scores_of_its_own_prms_only(tmp_path):
     assert isinstance(found, ReplayRunner)
     with pytest.raises(BadInputError, match="no scores of PRM 'bad' for 1 of its 3 blocks yet"):
         replayed(_prepared(tmp_path), folder)
+    (folder / "scores-00-00000.parquet").rename(folder / "scores-01-00000.parquet")
+    _, found = replayed(_prepared(tmp_path, prms=[], strategies=["majority"]), folder)
+    assert found._bank.prms == ("bad",)

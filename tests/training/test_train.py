@@ -87,10 +87,17 @@ def test_settings_choose_the_algorithm(settings, expected):
     assert config.learner == dataclasses.replace(learners.CATS.learner, algorithm=expected)
 
 
+def test_the_default_price_is_among_the_prices():
+    assert configure("cats", settings=["prices=0.02,0.06"]).default_price == 0.06
+    assert configure("cats", settings=["prices=0.2,1"]).default_price == learners.CATS.default_price
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         (("prices",), "--set prices: write NAME=VALUE"),
+        (("max_depth=4",), "--set max_depth=4: the bank, the recipe or the simulator has it"),
+        (("prices=0.02,0.06", "default_price=0.2"), "default_price=0.2: this controller was"),
         (("=3",), "write NAME=VALUE"),
         (("learner.speed=3",), r"--set: .*learner\.speed.*the fields are those"),
         (("learner.algorithm=TRPO",), "algorithm=TRPO: unknown algorithm: .*A2C, AWR, PPO"),
@@ -364,6 +371,14 @@ def test_each_prm_of_a_bank_has_a_calibration(banks):
     )
     with pytest.raises(BadInputError, match=r"has none of PRM 'bad': .*--prms"):
         make(calibration=str(file))
+    values = {"intercept": 0.0, "slope": 1.0, "agreement": 0.0}
+    content = {"prms": {"good": values, "bad": values}, "models": {"policy": "weak", "prm bad": 2}}
+    file.write_text(json.dumps(content))
+    assert make(calibration=str(file)).info["calibration"]["bad"][:3] == [0.0, 1.0, 0.0]
+    for part in ("policy", "prm bad"):
+        file.write_text(json.dumps({**content, "models": {part: "retrained"}}))
+        with pytest.raises(BadInputError, match=f"was fitted with another {part} than the bank"):
+            make(calibration=str(file))
     assert set(make(calibration="none").info["calibration"]) == {"good", "bad"}
 
 
@@ -388,6 +403,23 @@ def test_refuses_banks_that_share_a_question(banks):
     # Ids may be mere numbers of rows: other texts are other questions.
     known["other"] = _bank(["a", "b"], texts=("these are", "others"))
     assert make(validation=folder / "other").held_out_ids == ("a", "b")
+
+
+def test_a_text_under_two_ids_is_not_in_both_parts(banks):
+    known, make, _ = banks
+    ids = [f"q{i}" for i in range(50)]
+    known["training"] = _bank(ids, texts=[f"text {i // 2}" for i in range(50)])
+    found = make()
+    assert set(found.info["texts"]).isdisjoint(found.held_out_texts)
+    assert len(found.held_out_ids) == 10
+
+
+def test_refuses_banks_of_another_policy(banks):
+    known, make, folder = banks
+    known["training"], known["other"] = _bank(["a"]), _bank(["b"])
+    known["other"].manifest["models"]["policy"] = "strong"
+    with pytest.raises(BadInputError, match="--validation were collected with different policies"):
+        make(validation=folder / "other")
 
 
 def test_refuses_banks_of_another_depth(banks):

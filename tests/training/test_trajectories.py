@@ -116,13 +116,21 @@ def test_questions_that_a_behaviour_policy_learned_from_count_as_learned(monkeyp
     assert sorted(questions.values()) == ["of a", "of another a", "of b"]
 
 
-def test_the_checkpoint_states_the_recorded_prices(stored, tmp_path):
+def test_the_checkpoint_states_the_recorded_prices(monkeypatch, stored, tmp_path):
     found = trajectories.at_recorded_prices(tmp_path, OFFLINE)
     assert (found.prices, found.default_price) == ((0.2, 0.6), OFFLINE.default_price)
     given = dataclasses.replace(OFFLINE, default_price=0.5)
     found = trajectories.at_recorded_prices(tmp_path, given, ["good"])
     assert (found.prices, found.default_price) == ((0.2,), 0.2)
     assert trajectories.at_recorded_prices(tmp_path, PAPER) is PAPER
+    # Costs of a PRM token are in a feature: log2(1 + cost) / 4.
+    made = _decisions()
+    features = made.columns["features"].copy()
+    features[:, search.cats.FEATURES.column("prm_token_cost")] = np.log2(1 + 4.0) / 4
+    told = dataclasses.replace(made, columns={**made.columns, "features": features})
+    monkeypatch.setattr(trajectories, "load_decisions", lambda folder: told)
+    found = trajectories.at_recorded_prices(tmp_path, learners.CATS_TOKENS)
+    assert found.prm_token_costs == (4.0,)
 
 
 def test_only_the_named_prms_are_learnt_from(stored, tmp_path):
