@@ -545,6 +545,7 @@ _REVISIONS: Mapping[str, int] = MappingProxyType(
         "ab_mcts_a": 2,
         "early_stopping_consistency": 2,
         "global_mcts": 2,
+        "llama_berry": 2,
         "lookahead": 2,
         "mcts": 3,
         "particle_filtering": 2,

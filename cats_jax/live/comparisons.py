@@ -209,7 +209,8 @@ class Comparisons:
     A search is not compared if all its final answers are the same. If the judge also gave the
     scores of the search, it is compared nevertheless: the search has paid for the replies, and so
     they count. If a limit on tokens or seconds ended the search, or is reached before a round, the
-    strategy's answer rule decides. A remembered reply of another search is charged like a new one.
+    replies that gave the scores decide, and without scores the strategy's answer rule. A remembered
+    reply of another search is charged like a new one.
 
     A comparison is unread if its reply was cut or states no choice, or if its prompt does not fit
     the context. In a tournament the most frequent answer of the match then wins; ties: the first to
@@ -255,26 +256,33 @@ class Comparisons:
 
         `answer_class` gives equal answers the same number.
         """
-        known = self._known(result.question)
+        comparison, known = self._judge.comparison, self._known(result.question)
         # Also those of answers that are no contenders, and of searches that are not compared.
         self._charge(
             result.ledger, [], [_choice(each, search.comparison.PAIR) for each in known.values()]
         )
-        if result.status in ("failed", "max_tokens", "max_seconds"):
+        if result.status == "failed":
+            return result
+        is_limited, ranks = result.status in ("max_tokens", "max_seconds"), comparison.scores
+        if is_limited and not ranks:
             return result
         contenders = self._contenders(result, answer_class)
         if len(contenders) < search.comparison.PAIR:
             return result
         exceeded = self._limits.exceeded(result.ledger)
         if exceeded is not None:
-            status, reason = exceeded
-            return replace(result, status=status, reason=reason)
+            is_limited, (status, reason) = True, exceeded
+            result = replace(result, status=status, reason=reason)
+        if is_limited and not ranks:
+            return result
 
         def vote(match: Sequence[int]) -> int:
             return max(match, key=lambda i: (contenders[i].votes, -contenders[i].row))
 
-        rounds = rounds_of(self._judge.comparison, len(contenders), vote)
+        rounds = rounds_of(comparison, len(contenders), vote)
         compared = _Compared(result, contenders, rounds, known)
+        if is_limited:
+            return self._by_known(compared)
         self._begin_round(compared, next(rounds))
         return None
 
@@ -332,13 +340,27 @@ class Comparisons:
         rows.sort(key=lambda row: (stable_seed(result.question.text, texts[row]), row))
         return [_Contender(texts[row], row, votes[classes[row]]) for row in rows]
 
-    def _begin_round(self, compared: _Compared, matches: list[Match]) -> None:
+    def _by_known(self, compared: _Compared) -> SearchResult:
+        """The result by the known replies alone; other comparisons are unread."""
+        matches = next(compared.rounds)
+        while True:
+            replies = [compared.known.get(each.id) for each in self._asked(compared, matches)]
+            pairs = zip(matches, replies, strict=True)
+            try:
+                matches = compared.rounds.send([_choice(said, len(match)) for match, said in pairs])
+            except StopIteration as end:
+                return _with_winner(compared, end.value)
+
+    def _asked(self, compared: _Compared, matches: Sequence[Match]) -> list[Question]:
+        """The prompt of each match."""
         texts = [each.text for each in compared.contenders]
-        compared.matches = matches
-        compared.asked = [
+        return [
             self._judge.asked(compared.result.question, [texts[i] for i in match])
             for match in matches
         ]
+
+    def _begin_round(self, compared: _Compared, matches: list[Match]) -> None:
+        compared.matches, compared.asked = matches, self._asked(compared, matches)
         self._waiting.append(compared)
 
     def _begin(self, num_open: int) -> None:
@@ -395,9 +417,7 @@ class Comparisons:
         try:
             matches = compared.rounds.send(choices)
         except StopIteration as end:
-            row = compared.contenders[end.value].row
-            answer = compared.result.paths[row].answer
-            return [replace(compared.result, chosen=row, answer=answer)]
+            return [_with_winner(compared, end.value)]
         exceeded = self._limits.exceeded(ledger)
         if exceeded is not None:
             status, reason = exceeded
@@ -411,6 +431,11 @@ class Comparisons:
         paid = [(reply.usage, reply.seconds) for reply in replies if reply is not None]
         by_prm = self._judge.comparison.judge == "prm"
         charge_comparison(ledger, paid, choices, self._judge.writer.num_parameters, by_prm=by_prm)
+
+
+def _with_winner(compared: _Compared, winner: int) -> SearchResult:
+    row = compared.contenders[winner].row
+    return replace(compared.result, chosen=row, answer=compared.result.paths[row].answer)
 
 
 def _choice(reply: JudgeReply | None, count: int) -> int | None:

@@ -38,7 +38,8 @@ def gen_select(
 
     - It shows at most `window_size` answers and leaves out all others. Here more answers are
       divided into windows, whose winners are compared again.
-    - If the choice can't be read, it draws an answer. Here the window's most frequent answer wins.
+    - If the choice can't be read, it draws an answer. Here the window's answer wins that most paths
+      of the search gave.
     - It draws the order of the answers in a prompt. Here a hash of the texts gives the order, and
       equal texts are shown once.
     - It reads the last match anywhere in a reply, also with the spelling "Judgement". Here the last
@@ -74,9 +75,10 @@ def universal_self_consistency(
     """Universal self-consistency: the policy chooses the answer that agrees best with the others.
 
     Chen et al.: "Universal Self-Consistency for Large Language Model Generation" (2023),
-    arXiv:2311.17311. All answers are in one prompt, each as often as it was sampled. Three things
+    arXiv:2311.17311. All answers are in one prompt, each as often as it was sampled. Four things
     are not published. If the reply can't be read, or the answers do not fit the context, the most
     frequent answer wins. The choice is greedy. A hash of the texts gives the order of the answers.
+    Texts without a final answer are left out, and equal answers are not compared.
 
     Args:
         comparison: prompt of the comparison, a name or a .yaml file; see `Strategy.comparison`.

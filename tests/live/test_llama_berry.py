@@ -143,6 +143,25 @@ def test_the_ledger_counts_comparisons_of_all_answers_and_of_searches_that_a_lim
     assert ("max_tokens" in {result.status for result in results}) == bool(options)
 
 
+def test_at_a_limit_the_ranking_of_the_replies_so_far_decides():
+    policy = Comparer(by_verdict, 20)
+    results = _run(policy, max_tokens=54)
+    asked = {tuple(shown_in(each.question.text)) for each in policy.comparisons}
+    assert {result.status for result in results} == {"max_tokens"}
+    for result in results:
+        texts = list(dict.fromkeys("\n\n".join(path.steps) for path in result.paths))
+        won = {
+            (i, j): verdict(first, second) if (first, second) in asked else None
+            for i, first in enumerate(texts)
+            for j, second in enumerate(texts)
+            if i != j
+        }
+        assert result.chosen is not None
+        best = [texts[i] for i in enhanced_borda(len(texts), won)]
+        assert "\n\n".join(result.paths[result.chosen].steps) in best
+    assert any(result.chosen for result in results)
+
+
 def test_results_depend_on_no_neighbour_and_no_thread():
     usual = [signature(each) for each in _run(Comparer(by_verdict, 20))]
     for policy, in_flight in ((Comparer, 1), (Concurrent, 4)):

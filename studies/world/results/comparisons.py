@@ -31,8 +31,8 @@ def equal_cost_table(name: str, groups: Sequence[Group], labels: Sequence[str], 
             line = [group.strategy, str(group.num_candidates), str(group.prm), mine]
             line += [f"{rival.name}: {its}", difference(result.difference)]
             lines.append([*line, f"{result.p_value:.2g}", result.verdict])
-    header = ["strategy", "N", "PRM", f"its accuracy ({cost})", "best baseline of that cost"]
-    return Table(name, [*header, "difference, 95 % interval", "p", "it"], lines)
+    header = ["strategy", "N", "PRM", f"its accuracy ({cost})", "best fixed strategy of that cost"]
+    return Table(name, [*header, "difference, 95 % interval", "p", "result"], lines)
 
 
 def verdict_table(name: str, compared: Mapping[str, Table]) -> Table:
@@ -101,8 +101,8 @@ def chosen_table(name: str, validation: Sequence[Group], test: Sequence[Group], 
         seeds = [value(group) for group in of_seeds(test, "cats-seed", size, prm)]
         spread = f"{min(seeds):.3f}-{max(seeds):.3f}" if seeds else ""
         lines.append([prm, best, cell(rival), cell(mine), more, f"{value(rival):.3f}", spread])
-    header = ["PRM", "best of validation", "on test", "CATS", "CATS' value more", "its value"]
-    return Table(name, [*header, "five seeds of CATS"], lines)
+    header = ["PRM", "best of validation", "on test", "CATS", "CATS' value minus the rival's"]
+    return Table(name, [*header, "the rival's value", "five seeds of CATS"], lines)
 
 
 def _compared(first: Group, second: Group) -> Paired:

@@ -121,7 +121,7 @@ def _chosen(results: pathlib.Path) -> Figure:
     panels = _panels()
     for policy, size in itertools.product(_POLICIES, (4, 16, 64)):
         for line in _table(results, f"chosen-{policy}-{size}").as_mappings():
-            value = Value(f"PRM {line['PRM']}", *numbers(line["CATS' value more"]))
+            value = Value(f"PRM {line['PRM']}", *numbers(line["CATS' value minus the rival's"]))
             panels[f"policy {policy}"][f"N = {size}"].append(value)
     return draw_intervals(
         panels,
