@@ -101,8 +101,8 @@ def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
         manifest: the run's manifest, which is known before the search.
 
     Raises:
-        BadInputError: the run was rescored, is a replay of a step bank, has a limit of seconds, or
-            was partly trained, fitted or chosen on some of its questions.
+        BadInputError: the run was rescored, is a replay of a step bank, has a limit of seconds or
+            copies of a question, or was partly trained, fitted or chosen on some of its questions.
     """
     if (manifest.get("models") or {}).get("bank") is not None:
         raise BadInputError(
@@ -120,6 +120,12 @@ def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
         raise BadInputError(
             f"{where} has max_seconds={seconds!r:.20}, by which the speed of its machine decides "
             "answers: evaluate with max_tokens or budget in its place"
+        )
+    texts = manifest.get("texts") or ()
+    if twice := len(texts) - len(set(texts)):
+        raise BadInputError(
+            f"{where} has {twice} questions that are copies of others, and a question counts once: "
+            "leave the copies out of the data, and evaluate again"
         )
     for spec in manifest["config"].get("questions", ()):
         if spec.get("world") not in (None, "test"):

@@ -321,7 +321,7 @@ def test_what_an_earlier_version_did_not_keep(tmp_path, content):
 
 
 def test_a_data_file_is_its_content_and_columns(tmp_path):
-    def data(name, first="1+2", **changes):
+    def data(name, first="0+2", **changes):
         rows = [{"text": first if i == 0 else f"{i}+2", "answer": i + 2} for i in range(40)]
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
         return {"file": str(tmp_path / name), "question_column": "text", **changes}

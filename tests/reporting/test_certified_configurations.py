@@ -248,6 +248,10 @@ def test_what_a_run_can_not_certify(tmp_path):
     with pytest.raises(BadInputError, match="is a replay of a step bank, whose"):
         certify_run(replay, half, delta=0.05)
     refused(rows({4: 300}), "has max_seconds=3.0, by which the speed", max_seconds=3.0)
+    run = made(tmp_path / "copies", rows({4: 300}))
+    copies = {**run.manifest, "texts": ["a", "b", "a"]}
+    with pytest.raises(BadInputError, match="has 1 questions that are copies of others"):
+        certify_run(dataclasses.replace(run, manifest=copies), half, delta=0.05)
     missing = rows({4: 300, 8: 300})
     del missing[QUESTIONS + 7]
     refused(missing, "rows of other questions: finish the run first")
