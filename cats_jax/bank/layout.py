@@ -19,6 +19,7 @@ from ..datasets.digests import text_digest
 from ..errors import BadInputError, RunWarning, known_names
 from ..specs.calibrations import IDENTITY, Calibrations
 from ..storage.reading import reading
+from ..storage.rules import COUNT, check_entries, optional
 from .store import WHILE_GROWING, read_manifest, read_sparsity, read_tables
 from .trees import apart
 
@@ -70,7 +71,8 @@ def load_bank(
     way_out = "collect it anew, or copy it anew"
     with reading(f"step bank {str(folder)!r}", way_out):
         bank = _load(folder, prms, dict(calibrations), expected or {}, world)
-    planned = bank.manifest["questions"].get("count")
+        planned = bank.manifest["questions"].get("count")
+        check_entries({"count": planned}, {"count": optional(COUNT)}, "questions.")
     if planned is not None and len(bank.ids) < planned:
         warnings.warn(
             f"step bank {str(folder)!r} has {len(bank.ids)} of its {planned} questions yet",

@@ -8,6 +8,7 @@ depth by depth, and give the same scores and token counts.
 from __future__ import annotations
 
 import collections
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from search.bank import UNREADABLE
@@ -69,7 +70,8 @@ class ScoredTree:
         steps = self._first_steps[column]
         steps.append((row, usage))
         if len(steps) > 1:
-            prompt = min(each.cached for _, each in steps[1:])
+            known = [each.cached for _, each in steps[1:] if each.cached]
+            prompt = statistics.median_low(known) if known else 0
             self.prompt_tokens[column] = prompt
             for number, each in steps:
                 own = each.computed + each.cached - prompt

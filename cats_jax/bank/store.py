@@ -140,9 +140,10 @@ def missing_columns(folder: pathlib.Path, prm: int, count: int) -> list[int]:
 def scored_prms(folder: str | pathlib.Path) -> list[str]:
     """Labels of the PRMs that have scored all complete blocks of a bank."""
     folder, manifest = pathlib.Path(folder), read_manifest(folder)
-    labels = [spec["label"] for spec in manifest["config"]["prms"]]
-    if manifest["scored"] == WHILE_GROWING:
-        return labels
+    with reading(f"step bank {str(folder)!r}", "collect it anew, or copy it anew"):
+        labels = [spec["label"] for spec in manifest["config"]["prms"]]
+        if manifest["scored"] == WHILE_GROWING:
+            return labels
     count = _num_blocks(folder)
     return [label for prm, label in enumerate(labels) if not missing_columns(folder, prm, count)]
 

@@ -352,8 +352,8 @@ def replayed(evaluation: Evaluation, folder: pathlib.Path) -> tuple[Evaluation, 
     for cell in evaluation.cells:
         _check_replayable(cell.strategy, cell.spec.label, cell.spec.certified)
     recorded = {name: models[name] for name in models if not name.startswith("controller ")}
-    # Without a PRM of the recipe, any one that has scored the bank will do.
-    prms = [spec.label for spec in recipe.prms] or scored_prms(folder)[:1] or None
+    # Without PRMs in the recipe, those that have scored the bank tell which nodes have draws.
+    prms = [spec.label for spec in recipe.prms] or scored_prms(folder) or None
     bank = load_bank(folder, prms=prms, expected=recorded)
     depth = bank.manifest["config"]["max_depth"]
     if recipe.max_depth != depth:

@@ -12,15 +12,22 @@ from .thinking import without_thinking
 MAX_BARE_CHARS = 2000
 """Longest text without any mark that is taken for an answer."""
 
-# The answer will be the sum of both: a plan, not the answer itself.
-_PLAN = r"(?![\s*_:]*(?:an?|the)\s+(?!(?:and|or)\b)[a-z]{2})"
-_IS = rf"(?:is|are|was|equals?|becomes)\b|(?:will|would|must|should) be\b{_PLAN}|:|="
+# The answer will be the sum of both: a plan, which names no value.
+_PLAN = (
+    r"(?![\s*_]*(?:between\b|(?-i:an?|the|An|The)\s+(?!(?:and|or)\b)[a-z]{2}"
+    r"[^.\n$\\\d]{0,200}(?:[.\n]|\Z)))"
+)
+# The answer is expected in degrees: its form.
+_FORM = (
+    r"(?![\s*_]*(?:expected|required|supposed|asked|(?:given|expressed)\s+in|"
+    r"in\s+(?:the\s+form|terms|simplest|lowest|degrees|radians)|"
+    r"not\s+(?:affected|changed|yet|what|just|only|simply))\b)"
+)
+_IS = rf"(?:is|are|was|equals?|becomes)\b{_FORM}|(?:will|would|must|should) be\b{_PLAN}{_FORM}|:|="
 # A remark about the answer follows, not the answer itself.
 _REMARK = (
     r"(?![\s*_:]*(?:correct|incorrect|wrong|right|clear|obvious|reasonable|below|above|also|valid|"
-    r"unique|consistent|verified|confirmed|expected|required|supposed|asked|between|"
-    r"(?:given|expressed)\s+in|in\s+(?:an?|the|terms|simplest|lowest|degrees|radians)|"
-    r"not\s+(?:affected|changed|yet|what|just|only|simply))\b)"
+    r"unique|consistent|verified|confirmed)\b)"
 )
 _ANSWERS = rf"answers?[*_]*\s*(?:(?:to|of|for)\s[^.:\n]{{1,60}}?\s)?(?:{_IS}){_REMARK}"
 _FINAL = re.compile(rf"\bfinal\s+{_ANSWERS}", re.IGNORECASE)
@@ -67,7 +74,6 @@ _CLOCK = re.compile(r"\d{1,2}:[0-5]\d(?:\s?[aApP]\.?[mM]\.?)?")
 _TITLE = re.compile(r"answer\s*:\s*", re.IGNORECASE)
 _CLAIM = re.compile(r"\b(?:is|are|equals)\s+(?=\S)")
 _CASE = re.compile(r"[=<>≤≥≠]|\\(?:leq?|geq?|neq?|lt|gt)(?![a-zA-Z])")
-_ITEM = re.compile(r"\d{1,2}\.")
 _NUMBERING = re.compile(r"\(?\w{1,3}\)")
 _WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{2,}")
 _FUNCTIONS = frozenset((
@@ -118,9 +124,8 @@ def hash_answer(text: str) -> str | None:
     value = _value(match[1][title.end() if title else 0 :]) if match else None
     if match is None or value is None or _NUMBERING.fullmatch(value):
         return None
-    # A heading, such as `#### $n = 2$` or `#### 2.`, has text below it.
-    is_heading = _CASE.search(value) or _ITEM.fullmatch(match[1].strip())
-    if is_heading and text[match.end() :].strip():
+    # The heading of a case, such as `#### $n = 2$`, has text below it.
+    if value.startswith("$") and _CASE.search(value) and text[match.end() :].strip():
         return None
     return value if any(c.isnumeric() or c in "\\∞π" for c in value) else None
 

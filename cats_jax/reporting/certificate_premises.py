@@ -125,7 +125,7 @@ def check_premises(where: str, manifest: Mapping[str, Any]) -> None:
     if twice := len(texts) - len(set(texts)):
         raise BadInputError(
             f"{where} has {twice} questions that are copies of others, and a question counts once: "
-            "leave the copies out of the data, and evaluate again"
+            "evaluate on a file without the copies"
         )
     for spec in manifest["config"].get("questions", ()):
         if spec.get("world") not in (None, "test"):

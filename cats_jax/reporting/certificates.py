@@ -12,6 +12,7 @@ lead, and the answer is not certified.
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from ..grading.graders import make_grader, recorded_grader
 from ..live.results import SearchResult
 from ..protocols import AnswerGrader
 from ..runs.folder import Row, RunFolder, read_run
-from ..runs.merge import check_labels
+from ..runs.merge import clashing_label, rescored_setting
 from ..specs.certificates import LIMITS
 from ..storage.manifest import differences
 from . import statistics
@@ -40,7 +41,7 @@ with such a deviation, a higher quantile certifies nothing."""
 
 
 class NothingToCertifyError(BadInputError):
-    """A run has no group with scored paths that the held-out run has, too."""
+    """A held-out run is of another setting, or has no group of a run with scored paths."""
 
 
 def observed_gap(result: SearchResult, grader: AnswerGrader) -> float | None:
@@ -144,16 +145,17 @@ def check_held_out(
     folder: pathlib.Path,
     held_out: RunFolder,
 ) -> None:
-    """Raise BadInputError if a held-out run has a question of a run, or another setting.
+    """Raise BadInputError if a held-out run has a question of a run.
 
-    The policy, the limits, and the meaning of each label must be the same. Questions are compared
-    by the digests of their texts. Manifests of earlier versions lack them: then by id.
+    Another policy or limit, or another meaning of a label, is a NothingToCertifyError. Questions
+    are compared by the digests of their texts. Manifests of earlier versions lack them: then by id.
 
     Args:
         questions: ids of the run's questions.
         manifest, folder: of the run.
     """
-    both = manifest, held_out.manifest
+    # A planned manifest has tuples where a stored one has lists.
+    both = json.loads(json.dumps(manifest)), held_out.manifest
     texts = [each.get("texts") for each in both]
     if texts[0] and texts[1]:
         shared, example = set(texts[0]) & set(texts[1]), ""
@@ -168,16 +170,20 @@ def check_held_out(
     kept = [
         {
             "policy": each["models"].get("policy"),
+            "rescored": rescored_setting(each["config"]),
             **{name: each["config"].get(name) for name in LIMITS},
         }
         for each in both
     ]
-    if others := [line for name in kept[0] for line in differences(*(k[name] for k in kept), name)]:
-        raise BadInputError(
-            f"{str(held_out.folder)!r} is of another setting than {str(folder)!r} "
-            f"({'; '.join(others):.200}): epsilon is that of one policy under one set of limits"
+    others = [line for name in kept[0] for line in differences(kept[0][name], kept[1][name], name)]
+    if clashing := clashing_label(*both):
+        others.append(f"{clashing} is another one")
+    if others:
+        raise NothingToCertifyError(
+            f"--held-out {str(held_out.folder)!r} is of another setting than {str(folder)!r} "
+            f"({'; '.join(others):.200}), and its epsilon is that of its own: search its questions "
+            "with the models and limits of this run"
         )
-    check_labels([RunFolder(folder, dict(manifest), ()), held_out])
 
 
 def check_certifiable(

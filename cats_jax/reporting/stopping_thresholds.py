@@ -113,9 +113,12 @@ class StoppingCertificate:
         config = about["config"]
         if self.chosen is not None:
             label = self.label(self.chosen)
-            options = dict(_entry(self.run, self.group)["options"] or ())
+            whole = _entry(self.run, self.group)
+            options = dict(whole["options"] or ())
             options["stop"] = float(THRESHOLDS[self.chosen])
             entry = {"name": _STOPPED, "label": label, "options": [*options.items()]}
+            if whole.get("certified"):
+                entry["certified"] = {**whole["certified"], "threshold": None}
             config = {**config, "strategies": [*config["strategies"], entry]}
             about["revisions"] = revisions_of([StrategySpec(_STOPPED, label, ())])
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,12 +53,12 @@ def setting(run: RunFolder) -> dict[str, Any]:
         "policy model": run.manifest["models"]["policy"],
         "step bank": run.manifest["models"].get("bank"),
         "questions": run.manifest["questions"],
-        "rescored": _rescored(config),
+        "rescored": rescored_setting(config),
         **{name: value for name, value in config.items() if name not in (*_FREE, "rescored")},
     }
 
 
-def _rescored(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def rescored_setting(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """What keeps a rescored run apart; None if only the PRM was changed, whose label rows have."""
     change = config.get("rescored")
     if not change:
@@ -98,16 +99,22 @@ def _merged(family: Sequence[RunFolder]) -> RunFolder:
 
 def check_labels(runs: Sequence[RunFolder]) -> None:
     """Raise BadInputError if a label stands for different strategies or PRMs in two runs."""
-    labels: dict[tuple[str, str], tuple[Any, RunFolder]] = {}
-    for run in runs:
-        for kind, label, meaning in _labels(run.manifest):
-            known, first = labels.setdefault((kind, label), (meaning, run))
-            if known != meaning:
-                raise BadInputError(
-                    f"{kind} {label!r} is one thing in {str(first.folder)!r} and another "
-                    f"in {str(run.folder)!r}: report them one by one, or run one with a 'label', "
-                    "or rescore with --prm-label"
-                )
+    for first, run in itertools.combinations(runs, 2):
+        if clashing := clashing_label(first.manifest, run.manifest):
+            raise BadInputError(
+                f"{clashing} is one thing in {str(first.folder)!r} and another in "
+                f"{str(run.folder)!r}: report them one by one, or run one with a 'label', or "
+                "rescore with --prm-label"
+            )
+
+
+def clashing_label(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
+    """A label that stands for different strategies or PRMs in two manifests; None without one."""
+    known = {(kind, label): meaning for kind, label, meaning in _labels(first)}
+    for kind, label, meaning in _labels(second):
+        if known.get((kind, label), meaning) != meaning:
+            return f"{kind} {label!r}"
+    return None
 
 
 def _merged_manifest(family: Sequence[RunFolder]) -> dict[str, Any]:
@@ -149,7 +156,8 @@ def _premises(family: Sequence[RunFolder]) -> dict[str, Any]:
     if any(manifest.get("revisions") for manifest in manifests):
         found["revisions"] = _revisions(manifests)
     if any("texts" in manifest for manifest in manifests):
-        found["texts"] = _joined(manifest.get("texts") for manifest in manifests)
+        # Runs of one table have the same questions. Copies of a question stay.
+        found["texts"] = max((list(each.get("texts") or ()) for each in manifests), key=len)
     spent = [manifest.get("spent") or {} for manifest in manifests]
     if any(spent):
         found["spent"] = {

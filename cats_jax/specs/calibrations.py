@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from .. import world
 from ..errors import BadInputError, known_names, misspelt
@@ -84,6 +85,20 @@ def fitted_on(name: str | pathlib.Path) -> frozenset[str]:
         content = {"texts": [], **read_json(path)}
         check_entries(content, {"texts": list_of(TEXT)})
         return frozenset(content["texts"])
+
+
+def fitted_models(name: str | pathlib.Path) -> dict[str, Any]:
+    """Fingerprints of the models that a file of calibrations was fitted to.
+
+    Empty for a name, and for a file of an earlier version, which records none.
+    """
+    if name == "none" or str(name) in shipped_calibrations():
+        return {}
+    path = _path(name)
+    with _reading(path):
+        content = {"models": {}, **read_json(path)}
+        check_entries(content, {"models": MAPPING})
+        return dict(content["models"])
 
 
 def _path(name: str | pathlib.Path) -> pathlib.Path:

@@ -27,9 +27,8 @@ from ..bank.layout import (
 from ..bank.store import read_manifest
 from ..datasets.digests import text_digest
 from ..errors import BadInputError, known_names
-from ..specs.calibrations import Calibrations, load_calibrations
+from ..specs.calibrations import Calibrations, fitted_models, load_calibrations
 from ..specs.recipe import PolicySpec
-from ..storage.reading import read_json
 from ..world.simulator import SIMULATOR_FILE, load_simulator, simulator_names
 
 _HELD_OUT = 5
@@ -186,10 +185,7 @@ def _check_each(name: str, calibrations: Calibrations, prms: Sequence[str]) -> N
 
 def _check_fitted(name: str, bank: LoadedBank) -> None:
     """Raise BadInputError if a calibration's file was fitted to other models than a bank's."""
-    file = pathlib.Path(name)
-    if not file.is_file():
-        return
-    fitted = read_json(file).get("models") or {}
+    fitted = fitted_models(name)
     for part in ("policy", *(f"prm {label}" for label in bank.prms)):
         if part in fitted and fitted[part] != bank.manifest["models"].get(part):
             raise BadInputError(

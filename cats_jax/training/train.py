@@ -30,7 +30,6 @@ import search
 from ..controllers import checkpoint
 from ..controllers.strategies import controller_folder
 from ..errors import BadInputError, known_names
-from ..live.method import check_trained
 from ..storage import durable
 from ..storage.schema import check_seed
 from . import stopping
@@ -108,6 +107,11 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     rows, info = _learned_from(config, questions, options)
     if options.trajectories is not None:
         config = at_recorded_prices(options.trajectories, config, options.prms)
+    if config.default_price != default_price(config, config.prices):
+        raise BadInputError(
+            f"--set default_price={config.default_price:g}: is above the largest of the prices, "
+            f"{max(config.prices):g}: lower it, or add it to the prices"
+        )
     if start is not None:
         taught = checkpoint.questions_of(options.start or "", start.info)
         what = "the controller to start from"
@@ -402,11 +406,10 @@ def configure(
             config = _with_algorithm(config, algorithm)
         if arguments:
             config = _parse(arguments, config)
-        if not any(setting.startswith("default_price=") for setting in settings):
+        names = {setting.partition("=")[0].replace("-", "_") for setting in settings}
+        if "default_price" not in names:
             given["default_price"] = default_price(config, config.prices)
-        config = dataclasses.replace(config, **given)
-        check_trained("default_price", config.default_price, config.prices)
-        return config
+        return dataclasses.replace(config, **given)
     except ValueError as error:
         raise BadInputError(str(error)) from error
 

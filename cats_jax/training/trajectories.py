@@ -99,8 +99,9 @@ def at_recorded_prices(
         place = search.cats.FEATURES.column("prm_token_cost")
         encoded = np.unique(decisions.columns["features"][:, place]).astype(float)
         if encoded.any():  # otherwise the feature was excluded
-            costs = 2 ** (4 * encoded) - 1
-            changes["prm_token_costs"] = tuple(float(f"{cost:.6g}") for cost in costs)
+            costs = [float(f"{cost:.6g}") for cost in 2 ** (4 * encoded) - 1]
+            usual = config.prm_token_costs[0]  # the first one is a search's default
+            changes["prm_token_costs"] = tuple(sorted(costs, key=lambda cost: cost != usual))
     return dataclasses.replace(config, **changes)
 
 

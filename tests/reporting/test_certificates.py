@@ -192,13 +192,15 @@ def test_epsilon_must_come_from_the_same_setting(tmp_path):
 
     def refused(message, **changes):
         other = dataclasses.replace(run, manifest={**run.manifest, **changes})
-        with pytest.raises(BadInputError, match=message):
+        with pytest.raises(certificates.NothingToCertifyError, match=message):
             certificates.check_held_out(["a"], run.manifest, run.folder, other)
 
     refused("another setting .*policy.name", models={**models, "policy": {"name": "strong"}})
     refused("another setting .*max_depth", config={**run.manifest["config"], "max_depth": 3})
     retrained = {"name": "exact", "sha256": "1"}
-    refused("PRM 'exact' is one thing in", models={**models, "prm exact": retrained})
+    refused("PRM 'exact' is another one", models={**models, "prm exact": retrained})
+    rescored = {"path_score": "last", "vote": None, "prm": None}
+    refused("another setting .*rescored", config={**run.manifest["config"], "rescored": rescored})
 
 
 def test_a_report_names_a_run_without_scored_paths_and_certifies_the_others(tmp_path, capsys):

@@ -116,12 +116,12 @@ def test_choices_by_difficulty_are_those_of_plain_python(data):
     ]
     choices = choices_by_difficulty(groups(rows), SCORES, "tokens")
 
-    # Five bins of two neighbours each; all but a larger best-of-N pay for the pilot, too.
+    # Five bins of two neighbours each; all pay for the pilot, too; some share its paths.
     bins = [QUESTIONS[start : start + 2] for start in range(0, 10, 2)]
 
     def cost(cell, question):
-        own = tokens[cell, question]
-        return own if cell[0] == "best_of_n" else own + tokens[("best_of_n", 4), question]
+        own, of_pilot = tokens[cell, question], tokens[("best_of_n", 4), question]
+        return own + of_pilot if cell[0] == "beam" else max(own, of_pilot)
 
     every = []
     for chosen in itertools.product(cells, repeat=5):

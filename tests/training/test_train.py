@@ -87,9 +87,14 @@ def test_settings_choose_the_algorithm(settings, expected):
     assert config.learner == dataclasses.replace(learners.CATS.learner, algorithm=expected)
 
 
-def test_the_default_price_is_among_the_prices():
+def test_the_default_price_is_among_the_prices(tmp_path):
     assert configure("cats", settings=["prices=0.02,0.06"]).default_price == 0.06
     assert configure("cats", settings=["prices=0.2,1"]).default_price == learners.CATS.default_price
+    # Trajectories may have other prices, so that it is refused at the training.
+    given = ("prices=0.02,0.06", "default-price=0.2")
+    assert configure("cats", settings=given).default_price == 0.2
+    with pytest.raises(BadInputError, match=r"default_price=0\.2: is above the largest of the p"):
+        run(TrainingOptions(settings=given, output=tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,6 @@ def test_the_default_price_is_among_the_prices():
     [
         (("prices",), "--set prices: write NAME=VALUE"),
         (("max_depth=4",), "--set max_depth=4: the bank, the recipe or the simulator has it"),
-        (("prices=0.02,0.06", "default_price=0.2"), "default_price=0.2: this controller was"),
         (("=3",), "write NAME=VALUE"),
         (("learner.speed=3",), r"--set: .*learner\.speed.*the fields are those"),
         (("learner.algorithm=TRPO",), "algorithm=TRPO: unknown algorithm: .*A2C, AWR, PPO"),

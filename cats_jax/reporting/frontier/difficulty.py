@@ -3,9 +3,9 @@
 Snell et al. (arXiv:2408.03314) predict how difficult a question is from the PRM's scores of whole
 answers. They divide the questions into five bins of equal size and use the strategy that is best in
 the question's bin. Here the mean path score of a small best-of-N search, the *pilot*, predicts the
-difficulty. Every question pays for the pilot, except where best-of-N or its weighted vote is
-chosen, whose paths begin with the pilot's if N is not smaller. The paper predicts from 2048 answers
-and does not count their cost.
+difficulty. Every question pays for the pilot and for what is chosen. Best-of-N and its weighted
+vote share their first paths with the pilot, so a question pays for the larger N of the two. The
+paper predicts from 2048 answers and does not count their cost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,13 +70,13 @@ class ByDifficulty(Point):
         """A column by question id; costs include those of the pilot."""
         of_pilot = self.pilot.by_question(value)
         columns = [group.by_question(value) for group in self.chosen]
-        enough = self.pilot.num_candidates
-        free = [
-            value == "correct" or (group.strategy in _SAME_PATHS and group.num_candidates >= enough)
-            for group in self.chosen
-        ]
+        if value == "correct":
+            return {question: columns[index][question] for question, index in self._bins.items()}
+        shares = [group.strategy in _SAME_PATHS for group in self.chosen]
         return {
-            question: columns[index][question] + (0.0 if free[index] else of_pilot[question])
+            question: (max if shares[index] else operator.add)(
+                columns[index][question], of_pilot[question]
+            )
             for question, index in self._bins.items()
         }
 
