@@ -15,10 +15,11 @@ def without_boundaries(run: RunFolder) -> str | None:
     """A one-line warning that no path of a run holds a step boundary; None if one may hold it.
 
     The evidence: every search ended after one step, and its samples were long. Strategies of
-    `_KEEP_ALL_PATHS` do not count, nor do those that rewrite answers, whose steps are answers.
+    `_KEEP_ALL_PATHS` do not count, nor do those that rewrite answers, whose steps are answers. The
+    rows of a replay of a step bank have no number of steps.
     """
     config, formats = run.manifest["config"], run.manifest.get("formats") or {}
-    if config.get("max_depth") == 1:
+    if config.get("max_depth") == 1 or run.manifest["models"].get("bank") is not None:
         return None
     whole = {
         spec.get("label")

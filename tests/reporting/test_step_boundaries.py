@@ -56,3 +56,8 @@ def test_show_and_report_say_it(tmp_path, capsys):
     assert warning in capsys.readouterr().out
     report((run.folder,))
     assert warning in capsys.readouterr().out
+    models = {**run.manifest["models"], "bank": {}}
+    assert (
+        without_boundaries(dataclasses.replace(run, manifest={**run.manifest, "models": models}))
+        is None
+    )
