@@ -124,6 +124,8 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
     over_seeds = any(record["seeds_low"] is not None for record in records)
     failed = any(record["failed"] for record in records)
     there = {name for name in (*_CHARGED, *_RARE) if any(record[name] for record in records)}
+    # A replay of a step bank has no FLOPs and no seconds.
+    known = {"tokens", *(n for n in ("flops", "seconds") if any(each[n] for each in records))}
     unequal = [name for name in ("seeds", "questions") if len({r[name] for r in records}) > 1]
     columns = (
         *IDENTITY,
@@ -132,11 +134,11 @@ def accuracy_sheet(found: Sequence[Group], title: str) -> Sheet:
         *([Column("95 % over seeds", ("seeds_low", "seeds_high"), span, 5)] if over_seeds else []),
         Column("ceiling", ("covered",), share, 7),
         Column("candidates", ("candidates",), count, 12),
-        *COSTS.values(),
+        *(column for name, column in COSTS.items() if name in known),
         Column("policy tokens", ("generated",), count, 9),
         Column("PRM tokens", ("prm_computed",), count, 10),
         *(Column(title, (n,), three_digits, 3) for n, title in _CHARGED.items() if n in there),
-        Column("s/question", ("seconds",), share, 8),
+        *([Column("s/question", ("seconds",), share, 8)] if "seconds" in known else []),
         Column("failed", ("failed",), plain, 4 if failed else 11),
         *(Column(title, (n,), plain, 6) for n, title in _RARE.items() if n in there),
         *(Column(name, (name,), plain, 3) for name in unequal),

@@ -99,6 +99,16 @@ def test_unsolved_programs_have_a_column_where_there_are_some():
     assert sheet.records[0][column.values[0]] == 3
 
 
+def test_a_replay_has_no_columns_of_flops_and_seconds():
+    live, replay = made_runs.row("beam"), made_runs.row("beam")
+    live.ledger.policy_seconds, replay.ledger.flops = 1.0, 0.0
+    for row, there in ((live, True), (replay, False)):
+        titles = {column.title for column in accuracy_sheet(groups([row]), "title").columns}
+        assert "tokens" in titles
+        assert {"GFLOP", "s/question"} <= titles or not there
+        assert titles.isdisjoint({"GFLOP", "s/question"}) or there
+
+
 def test_numbers_of_seeds_and_questions_have_a_column_where_they_differ():
     def titles(*rows):
         sheet = accuracy_sheet(groups(rows), "mine")
