@@ -292,7 +292,8 @@ def _parse_command(arguments: list[str]) -> None:
     assert parsed
     for argument in arguments:
         if argument.startswith(("recipes/", "studies/")):
-            assert (ROOT / argument).is_file(), f"no file {argument!r}"
+            path = ROOT / argument  # or the folder of a step bank
+            assert path.is_file() or (path / "manifest.json").is_file(), f"no file {argument!r}"
 
 
 @pytest.mark.parametrize(
