@@ -66,7 +66,8 @@ class ScoredTree:
         if self.nodes.parent[row] != ROOT or score is None:
             return
         # The first scored step also computes the prompt; for the others the prompt is cached. An
-        # engine may have more in its cache: what steps share, and what prompts share.
+        # engine may have more in its cache, what steps or prompts share, or may have lost some. The
+        # median is the prompt unless most steps begin alike.
         steps = self._first_steps[column]
         steps.append((row, usage))
         if len(steps) > 1:

@@ -15,12 +15,12 @@ MAX_BARE_CHARS = 2000
 # The answer will be the sum of both: a plan, which names no value.
 _PLAN = (
     r"(?![\s*_]*(?:between\b|(?-i:an?|the|An|The)\s+(?!(?:and|or)\b)[a-z]{2}"
-    r"[^.\n$\\\d]{0,200}(?:[.\n]|\Z)))"
+    r"(?![a-z]*\s+(?:\$|\\[(\[]|[-−]?\d))))"
 )
 # The answer is expected in degrees: its form.
 _FORM = (
     r"(?![\s*_]*(?:expected|required|supposed|asked|(?:given|expressed)\s+in|"
-    r"in\s+(?:the\s+form|terms|simplest|lowest|degrees|radians)|"
+    r"in\s+(?:an?|the\s+(?:form|box)|terms|simplest|lowest|degrees|radians)|"
     r"not\s+(?:affected|changed|yet|what|just|only|simply))\b)"
 )
 _IS = rf"(?:is|are|was|equals?|becomes)\b{_FORM}|(?:will|would|must|should) be\b{_PLAN}{_FORM}|:|="
@@ -125,7 +125,7 @@ def hash_answer(text: str) -> str | None:
     if match is None or value is None or _NUMBERING.fullmatch(value):
         return None
     # The heading of a case, such as `#### $n = 2$`, has text below it.
-    if value.startswith("$") and _CASE.search(value) and text[match.end() :].strip():
+    if value.startswith(("$", "\\(")) and _CASE.search(value) and text[match.end() :].strip():
         return None
     return value if any(c.isnumeric() or c in "\\∞π" for c in value) else None
 

@@ -107,11 +107,7 @@ def run(options: TrainingOptions, *, report: Callable[[str], None] = print) -> l
     rows, info = _learned_from(config, questions, options)
     if options.trajectories is not None:
         config = at_recorded_prices(options.trajectories, config, options.prms)
-    if config.default_price != default_price(config, config.prices):
-        raise BadInputError(
-            f"--set default_price={config.default_price:g}: is above the largest of the prices, "
-            f"{max(config.prices):g}: lower it, or add it to the prices"
-        )
+    _check_default_price(config)
     if start is not None:
         taught = checkpoint.questions_of(options.start or "", start.info)
         what = "the controller to start from"
@@ -235,6 +231,7 @@ def _run_online(options: TrainingOptions, report: Callable[[str], None]) -> path
             raise BadInputError(f"--{name.replace('_', '-')} with --online: {why}")
     start = _start(options)
     config = _configured(options, start)
+    _check_default_price(config)
     if isinstance(config.learner.algorithm, learners.AWR):
         others = (
             name
@@ -283,6 +280,14 @@ def _start(options: TrainingOptions) -> checkpoint.Checkpoint | None:
             "searches; choose one of the two"
         )
     return checkpoint.load(controller_folder(options.start))
+
+
+def _check_default_price(config: learners.TrainConfig) -> None:
+    if config.default_price != default_price(config, config.prices):
+        raise BadInputError(
+            f"--set default_price={config.default_price:g}: is above the largest of the prices, "
+            f"{max(config.prices):g}: lower it, or add it to the prices"
+        )
 
 
 def _configured(
@@ -384,7 +389,7 @@ def configure(
         field, equals, value = setting.partition("=")
         if not equals or not field or not value:
             raise BadInputError(f"--set {setting}: write NAME=VALUE, such as gae_lambda=0.9")
-        if field == "max_depth":
+        if field.replace("-", "_") == "max_depth":
             raise BadInputError(
                 f"--set {setting}: the bank, the recipe or the simulator has it: leave it out"
             )

@@ -95,13 +95,15 @@ def test_the_default_price_is_among_the_prices(tmp_path):
     assert configure("cats", settings=given).default_price == 0.2
     with pytest.raises(BadInputError, match=r"default_price=0\.2: is above the largest of the p"):
         run(TrainingOptions(settings=given, output=tmp_path / "run"))
+    with pytest.raises(BadInputError, match="is above the largest of the prices"):
+        run(TrainingOptions(settings=given, online=tmp_path / "x", output=tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         (("prices",), "--set prices: write NAME=VALUE"),
-        (("max_depth=4",), "--set max_depth=4: the bank, the recipe or the simulator has it"),
+        (("max-depth=4",), "--set max-depth=4: the bank, the recipe or the simulator has it"),
         (("=3",), "write NAME=VALUE"),
         (("learner.speed=3",), r"--set: .*learner\.speed.*the fields are those"),
         (("learner.algorithm=TRPO",), "algorithm=TRPO: unknown algorithm: .*A2C, AWR, PPO"),
