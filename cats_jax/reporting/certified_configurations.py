@@ -65,13 +65,9 @@ class Claim:
         """The claim as a clause."""
         if self.target is not None:
             return f"accuracy above {self.target:g}"
-        return below_rival(self.max_loss, self.against, self.against_num_candidates)
-
-
-def below_rival(max_loss: float | None, label: str | None, num_candidates: int | None) -> str:
-    """The claim on the loss against a strategy, at its N if this is known, as a clause."""
-    at = "" if num_candidates is None else f" N={num_candidates}"
-    return f"accuracy at most {max_loss:g} below that of {label}{at}"
+        number = self.against_num_candidates
+        at = "" if number is None else f" N={number}"
+        return f"accuracy at most {self.max_loss:g} below that of {self.against}{at}"
 
 
 @dataclass(frozen=True)

@@ -160,40 +160,24 @@ def test_the_cache_of_a_prm_is_bounded(monkeypatch, alone):
     assert computed[8] == computed[10_000]
 
 
-def test_a_tree_without_valid_steps_has_a_column():
+def _nodes(rows, prms):
+    """Nodes of a tree from pairs of text and parent, without answers."""
     nodes = Nodes()
-    for parent, invalid in ((-1, False), (0, True)):
-        nodes.add(
-            settings=1,
-            prms=0,
-            parent=parent,
-            text="",
-            text_class=0,
-            num_tokens=0,
-            log_prob=0.0,
-            done=False,
-            invalid=invalid,
-            answer=-1,
-        )
+    same = {"text_class": 0, "num_tokens": 0, "log_prob": 0.0, "done": False, "answer": -1}
+    for text, parent in rows:
+        nodes.add(settings=1, prms=prms, parent=parent, text=text, invalid=False, **same)
+    return nodes
+
+
+def test_a_tree_without_valid_steps_has_a_column():
+    nodes = _nodes([("", -1), ("", 0)], prms=0)
+    nodes.invalid[1] = True
     (column,) = score.score_column([(question_set(1).questions[0], nodes)], CachingPrm())
     assert (column.score, column.prm_tokens, column.prompt_tokens) == ([0.0, 0.0], [0, 0], 0)
 
 
 def test_costs_behind_a_cache_that_holds_more_than_the_prompt():
-    nodes = Nodes()
-    for text, parent in (("", -1), ("a", 0), ("b", 0), ("c", 0)):
-        nodes.add(
-            settings=1,
-            prms=1,
-            parent=parent,
-            text=text,
-            text_class=0,
-            num_tokens=0,
-            log_prob=0.0,
-            done=False,
-            invalid=False,
-            answer=-1,
-        )
+    nodes = _nodes([("", -1), ("a", 0), ("b", 0), ("c", 0)], prms=1)
     tree = score.ScoredTree(question_set(1).questions[0], nodes, 1)
     # The prompts of all questions begin alike, and two steps do.
     for row, computed, cached in ((1, 110, 32), (2, 14, 128), (3, 50, 112)):
