@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cats_jax.models.serving.vllm_client import QueueClient
+from cats_jax.models.serving.vllm_client import Output, QueueClient
+from cats_jax.models.serving.vllm_engine import VLLMClassifier
 
 
 class Params(types.SimpleNamespace):
@@ -204,3 +205,13 @@ def test_many_calls_from_many_threads(threads):
 def test_only_tested_versions_and_single_engines_are_driven(core, version, size, known):
     vars(sys.modules["vllm"])["__version__"] = version
     assert QueueClient.knows(engine(core, size)) is known
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_scores_of_steps_need_a_row_for_each_computed_token(monkeypatch, number):
+    classifier = object.__new__(VLLMClassifier)
+    classifier._queue = object()
+    rows = np.linspace(0.1, 0.9, number)[:, None]
+    monkeypatch.setattr(classifier, "_pool", lambda *_: [Output(cached=1, pooled=rows)])
+    with pytest.raises(RuntimeError, match=f"gave {number} rows for a prompt of 3 tokens, 1 of"):
+        classifier.classify_steps([(5, 6, 7)], [[2, 3]])

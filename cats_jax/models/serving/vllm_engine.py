@@ -208,19 +208,14 @@ class VLLMClassifier:
         if self._queue is None:
             return by_beginnings(self.classify, prompts, ends)
         outputs = self._pool("token_classify", prompts)
-        return [
-            ClassifiedSteps(
-                [
-                    # Rows of the cached prefix are not computed, so there are none.
-                    float(output.pooled[end - 1 - output.cached][0])
-                    if end > output.cached
-                    else None
-                    for end in places
-                ],
-                TokenUsage(computed=len(prompt) - output.cached, cached=output.cached),
-            )
-            for prompt, places, output in zip(prompts, ends, outputs, strict=True)
-        ]
+        found = []
+        for prompt, places, output in zip(prompts, ends, outputs, strict=True):
+            cached = output.cached
+            rows = _computed_rows(output, prompt)
+            scores = [float(rows[end - 1 - cached][0]) if end > cached else None for end in places]
+            usage = TokenUsage(computed=len(prompt) - cached, cached=cached)
+            found.append(ClassifiedSteps(scores, usage))
+        return found
 
     def _pool(self, task: str, prompts: Sequence[tuple[int, ...]]) -> list[Output]:
         params = _pooling(task)
@@ -228,6 +223,16 @@ class VLLMClassifier:
             if self._queue is not None:
                 return self._queue.run([(list(prompt), params) for prompt in prompts])
             return classify(self.engine, prompts)
+
+
+def _computed_rows(output: Output, prompt: tuple[int, ...]) -> Any:
+    """A row of numbers for each computed token; tokens of the cached prefix have none."""
+    if len(output.pooled) != len(prompt) - output.cached:
+        raise RuntimeError(
+            f"vLLM gave {len(output.pooled)} rows for a prompt of {len(prompt)} tokens, "
+            f"{output.cached} of them cached: the scores of its steps are unknown"
+        )
+    return output.pooled
 
 
 def _pooling(task: str) -> Any:
