@@ -62,7 +62,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         capacity=capacity,
     )
     plan, commit, expand = compiled(strategy, capacity)
-    generated, scored, actions, unsolved = 0, set(), [], 0
+    generated, copied, scored, actions, unsolved = 0, 0, set(), [], 0
     for index in range(strategy.num_phases * DEPTH):
         if bool(search.is_terminal(state)):
             break
@@ -73,11 +73,12 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         state, output = commit(state, planned, expansion)
         granted = int(planned.request.num_samples.sum())
         is_greedy = np.asarray(planned.request.temperature)[expansion.parent] == 0.0
-        generated += sum(
-            int(expansion.num_tokens[row])
-            for row in range(granted)
-            if not (is_greedy[row] and _has_child(before, expansion, row))
-        )
+        copies = [
+            row for row in range(granted) if is_greedy[row] and _has_child(before, expansion, row)
+        ]
+        tokens = np.asarray(expansion.num_tokens)
+        copied += int(tokens[copies].sum())
+        generated += int(tokens[:granted].sum() - tokens[copies].sum())
         scored |= set(np.asarray(expansion.embedding)[np.asarray(expansion.valid)].tolist())
         if isinstance(output.report, search.cats.Decision):
             decided = np.asarray(output.report.valid)
@@ -100,6 +101,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         "tokens": generated + prm_tokens,
         "actions": actions,
         "unsolved": unsolved,
+        "copied": copied,
     }
 
 
@@ -115,15 +117,18 @@ def test_a_replay_is_the_search_tick_by_tick(name):
         params = search.cats.RuleParams(jnp.float32(0.6), jnp.int32(3), jnp.int32(0))
     else:
         strategy = search.methods.DEFAULTS[name]
-    found = replay(tables, strategy, params, prm=1, num_candidates=9, seed=5)
+    found = replay(tables, strategy, params, prm=1, num_candidates=9, seed=7)
+    copied = 0
     for number in range(tables.root.shape[0]):
         expected = by_hand(
-            tables, strategy, params, number=number, prm=1, num_candidates=9, capacity=16, seed=5
+            tables, strategy, params, number=number, prm=1, num_candidates=9, capacity=16, seed=7
         )
+        copied += expected.pop("copied")
         counts = np.bincount(expected.pop("actions"), minlength=found.actions.shape[1])
         np.testing.assert_array_equal(found.actions[number], counts)
         assert {name: getattr(found, name)[number] for name in expected} == expected
         assert expected["unsolved"] == 0
+    assert (copied > 0) == (name == "cats_asks")
 
 
 def test_a_replay_counts_the_programs_that_were_not_solved(monkeypatch):
