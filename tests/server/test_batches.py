@@ -98,6 +98,8 @@ def test_searches_with_and_without_a_budget_are_those_of_a_searcher(server, orac
             found_in(answer) for answer, job in zip(answers, asked, strict=True) if job[1] == budget
         ]
         assert own == wanted
+    # Whichever request comes first: a batch has the policy of its first search.
+    assert Settings("majority", 4, 9, 0.0, 0).batch != Settings("majority", 4, None, 0.0, 0).batch
     last = time.monotonic() + 10
     while server.loaded.policy._cache._roots:  # the engine forgets after its last answer
         assert time.monotonic() < last
