@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import time
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -133,8 +134,8 @@ def solve(
 def _check_arguments(
     question: str, epsilon: float | None, certified: str | None, *, elsewhere: bool
 ) -> None:
-    if epsilon is not None and not epsilon >= 0:
-        raise BadInputError(f"--epsilon {epsilon}: a deviation can't be negative")
+    if epsilon is not None and not 0 <= epsilon < math.inf:
+        raise BadInputError(f"--epsilon {epsilon}: a deviation must be finite and at least 0")
     if not question.strip():
         raise BadInputError("question is blank: give its text")
     if any("\ud800" <= char <= "\udfff" for char in question):

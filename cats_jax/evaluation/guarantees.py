@@ -10,7 +10,7 @@ from typing import Any
 from ..controllers.strategies import controller_of, revisions_of
 from ..errors import BadInputError
 from ..models.digests import folder_digest
-from ..specs.certificates import CertifiedClaim, broken_terms, terms
+from ..specs.certificates import CertifiedClaim, broken_terms, probability, terms
 from ..specs.recipe import PrmSpec, Recipe, StrategySpec
 
 NO_GUARANTEE = " (no guarantee)"
@@ -44,8 +44,8 @@ class Guarantee:
             return f"no guarantee by {certified.file!r}: {'; '.join(self.broken)}"
         asked = "" if self.of_questions else ", if the question is one of them"
         return (
-            f"guarantee: {certified.claim} with probability {1 - certified.delta:g} on questions "
-            f"like those of {certified.about}{asked} ({certified.file}){self._by_name}"
+            f"guarantee: {certified.claim} with probability {probability(certified.delta)} on "
+            f"questions like those of {certified.about}{asked} ({certified.file}){self._by_name}"
         )
 
     @property

@@ -65,7 +65,7 @@ class AccuracyClaim:
     def contrary(self) -> str:
         """The contrary of the claim as a clause."""
         if self.against is None:
-            return f"the accuracy is below {self.target:g}"
+            return f"the accuracy is not above {self.target:g}"
         return f"the accuracy is more than {self.target:g} below that of {self._rival}"
 
     @property

@@ -18,7 +18,7 @@ from ..specs.certificates import KIND
 from .certificate_premises import about_run
 from .groups import Group, groups, identity
 from .run_tables import IDENTITY
-from .sheets import Column, Sheet, plain, share
+from .sheets import Column, Sheet, down, plain, share, up
 
 _DECISIONS = {"above": "certified", "below": "refuted", "open": "not settled"}
 
@@ -141,8 +141,8 @@ def anytime_sheet(certificate: AnytimeCertificate) -> Sheet:
         Column("decision", ("decision",), plain, 0),
         Column("questions used", ("questions_used",), plain, 1),
         Column(what, (what,), share, 2),
-        Column("at least", ("bound",), share, 4),
-        Column("at most", ("upper_bound",), share, 5),
+        Column("at least", ("bound",), down, 4),
+        Column("at most", ("upper_bound",), up, 5),
         Column("e-value", ("e_value",), lambda value: f"{value:.3g}", 3),
         Column("e-value against", ("e_value_below",), lambda value: f"{value:.3g}", 6),
     )
@@ -151,8 +151,8 @@ def anytime_sheet(certificate: AnytimeCertificate) -> Sheet:
         "above": f"certified: {claim.words}, after {found.trials} questions",
         "below": f"refuted: {claim.contrary}, after {found.trials} questions",
         "open": (
-            f"not settled by {found.trials} questions: run more of them in a new folder, or a "
-            "claim that is farther from the accuracy"
+            f"not settled by {found.trials} questions: run more of them in a new folder or, "
+            "on other questions, a claim that is farther from the accuracy"
         ),
     }
     return Sheet(

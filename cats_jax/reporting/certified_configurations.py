@@ -21,12 +21,12 @@ from theory.testing import Order
 
 from ..errors import BadInputError, known_names
 from ..runs.folder import RunFolder
-from ..specs.certificates import KIND
+from ..specs.certificates import KIND, probability
 from .certificate_premises import COST_SHARE, about_run, check_rows, check_shares
 from .cost_bounds import PREMISE, CostBounds, cost_bounds
 from .groups import Group, groups, identity
 from .run_tables import COSTS, IDENTITY
-from .sheets import Column, Record, Sheet, count, giga, plain, share
+from .sheets import Column, Record, Sheet, count, down, giga, giga_up, plain, share, up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -180,25 +180,27 @@ def certify_run(
 def certificate_sheet(certificate: Certificate) -> Sheet:
     """The table of all configurations; a note below it names the cheapest certified one."""
     claim = certificate.claim
-    bound = "accuracy at least" if claim.target is not None else "loss at most"
+    bound, rounded = (
+        ("accuracy at least", down) if claim.target is not None else ("loss at most", up)
+    )
     columns = (
         *IDENTITY,
         Column("certified", ("certified",), plain, 0),
         Column("accuracy", ("accuracy",), share, 1),
-        Column(bound, ("bound",), share, 2),
+        Column(bound, ("bound",), rounded, 2),
         Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
         COSTS["tokens"],
-        Column("tokens at most", ("tokens_bound",), count, 4),
+        Column("tokens at most", ("tokens_bound",), lambda value: up(value, 0), 4),
         Column("GFLOP", ("flops",), giga, 7),
-        Column("GFLOP at most", ("flops_bound",), giga, 5),
+        Column("GFLOP at most", ("flops_bound",), giga_up, 5),
         Column("candidates", ("candidates",), count, 8),
-        Column("candidates at most", ("candidates_bound",), lambda value: f"{value:.1f}", 6),
+        Column("candidates at most", ("candidates_bound",), lambda value: up(value, 1), 6),
     )
     return Sheet(
         name="certificate",
         title=(
-            f"{claim.words}: certified with probability {1 - certificate.delta:g} on "
-            f"{certificate.num_questions} questions"
+            f"{claim.words}, tested on {certificate.num_questions} questions; what is certified "
+            f"holds with probability {probability(certificate.delta)}"
         ),
         columns=columns,
         records=tuple(map(_record, certificate.configurations)),
@@ -312,7 +314,9 @@ def _conclusion(certificate: Certificate) -> str:
     needed = _questions_needed(accuracy, claim.target, level)
     if needed is None:
         return f"{line}, and its accuracy of {accuracy:.3f} is not above the target"
-    return f"{line}: at its accuracy of {accuracy:.3f} about {needed} questions would do"
+    if not np.isin(list(best.group.by_question().values()), (0.0, 1.0)).all():
+        return f"{line}; more questions than these {certificate.num_questions} are needed, new ones"
+    return f"{line}: at its accuracy of {accuracy:.3f} about {needed} new questions would do"
 
 
 def _premises(certificate: Certificate) -> tuple[str, ...]:
@@ -397,7 +401,10 @@ def _test(
 
 
 def _questions_needed(accuracy: float, target: float, level: float) -> int | None:
-    """Number of questions that would certify this accuracy; None if no number is enough."""
+    """Number of questions, each right or wrong, that would certify this accuracy.
+
+    None if no number is enough.
+    """
     if accuracy <= target:
         return None
 

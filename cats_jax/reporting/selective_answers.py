@@ -17,13 +17,13 @@ import theory
 from ..errors import BadInputError
 from ..live.abstention import answer_score
 from ..runs.folder import RunFolder
-from ..specs.certificates import KIND
+from ..specs.certificates import KIND, probability
 from .appearance import appearances
 from .certificate_premises import about_run, check_one_seed, check_rows, check_shares
 from .figure_setup import frame, make_panels
 from .groups import Group, groups, identity
 from .run_tables import IDENTITY
-from .sheets import Column, Record, Sheet, share
+from .sheets import Column, Record, Sheet, share, up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,25 +146,26 @@ def selective_sheet(certificate: SelectiveCertificate) -> Sheet:
     """The table of all configurations; a note below it names the one that answers most."""
     columns = (
         *IDENTITY,
-        Column("answer from score", ("threshold",), lambda value: f"{value:.4f}", 0),
+        Column("answer from score", ("threshold",), lambda value: up(value, 4), 0),
         Column("answered", ("answered",), share, 1),
         Column("their accuracy", ("accuracy",), share, 2),
         Column("accuracy of all", ("accuracy_of_all",), share, 4),
         Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
     )
     chosen = certificate.chosen
-    note = "no threshold is certified: take more questions, or a lower --target"
+    note = "no threshold is certified: on other questions take more of them, or a lower --target"
     if chosen is not None:
         record = chosen.record()
         note = (
             f"{chosen.group.name} answers most: {record['answered']:.1%} of the questions, those "
-            f"whose answer has a score of at least {record['threshold']:.4f}"
+            f"whose answer has a score of at least {up(record['threshold'], 4)}"
         )
     return Sheet(
         name="certificate",
         title=(
-            f"accuracy above {certificate.target:g} of the answered questions: certified with "
-            f"probability {1 - certificate.delta:g} on {certificate.num_questions} questions"
+            f"accuracy above {certificate.target:g} of the answered questions, tested on "
+            f"{certificate.num_questions} questions; what is certified holds with probability "
+            f"{probability(certificate.delta)}"
         ),
         columns=columns,
         records=tuple(each.record() for each in certificate.configurations),

@@ -6,6 +6,8 @@ Every form of a table, on the terminal or in a file, is made from one `Sheet`.
 from __future__ import annotations
 
 import dataclasses
+import decimal
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -137,6 +139,25 @@ signed = "{:+.3f}".format
 signed_span = "{:+.3f} to {:+.3f}".format
 """An interval of differences: -0.010 to +0.110."""
 
+
+def down(value: float, digits: int = 3) -> str:
+    """A certified lower bound: 0.399 for 0.3999, because 0.400 was not proved."""
+    return _towards(decimal.ROUND_FLOOR, value, digits)
+
+
+def up(value: float, digits: int = 3) -> str:
+    """A certified upper bound, or a threshold from which on something is certified."""
+    return _towards(decimal.ROUND_CEILING, value, digits)
+
+
+def _towards(rounding: str, value: float, digits: int) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    # Twelve digits leave out the error of a computed 0.3, which is no part of a bound.
+    exact = decimal.Decimal(f"{value:.12g}")
+    return f"{exact.quantize(decimal.Decimal(1).scaleb(-digits), rounding):f}"
+
+
 count = "{:.0f}".format
 """A count, or a mean of counts: 1234."""
 
@@ -144,6 +165,12 @@ count = "{:.0f}".format
 def giga(value: float) -> str:
     """Billions to three digits, without an exponent: 0.0234, 14200."""
     return three_digits(value / 1e9)
+
+
+def giga_up(value: float) -> str:
+    """Billions to three digits, not below the value."""
+    digits = 2 - math.floor(math.log10(value / 1e9)) if value > 0 else 0
+    return three_digits(float(up(value / 1e9, digits)))
 
 
 def three_digits(value: float) -> str:

@@ -20,7 +20,7 @@ from ..errors import BadInputError
 from ..grading.graders import make_grader, recorded_grader
 from ..protocols import AnswerGrader
 from ..runs.folder import Row, RunFolder
-from ..specs.certificates import KIND
+from ..specs.certificates import KIND, probability
 from ..specs.recipe import StrategySpec
 from .certificate_premises import (
     COST_SHARE,
@@ -34,7 +34,7 @@ from .figure_setup import frame, make_panels
 from .finished_paths import path_grades
 from .groups import Group, groups
 from .selective_answers import THRESHOLDS
-from .sheets import Column, Record, Sheet, plain, share
+from .sheets import Column, Record, Sheet, plain, share, up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -195,29 +195,29 @@ def path_outcomes(run: RunFolder, group: Group) -> tuple[np.ndarray, np.ndarray]
 def stopping_sheet(certificate: StoppingCertificate) -> Sheet:
     """The table of all thresholds; a note below it names the lowest certified one."""
     columns = (
-        Column("stop from score", ("stop",), lambda value: f"{value:.4f}", 0),
+        Column("stop from score", ("stop",), lambda value: up(value, 4), 0),
         Column("certified", ("certified",), plain, 0),
         Column("paths", ("paths",), lambda value: f"{value:.2f}", 1),
-        Column("paths at most", ("paths_bound",), lambda value: f"{value:.2f}", 3),
+        Column("paths at most", ("paths_bound",), lambda value: up(value, 2), 3),
         Column("lost", ("lost",), share, 2),
-        Column("loss at most", ("bound",), share, 3),
+        Column("loss at most", ("bound",), up, 3),
         Column("accuracy", ("accuracy",), share, 4),
         Column("p", ("p_value",), lambda value: f"{value:.2g}", 3),
     )
     group = certificate.group
-    note = "no threshold is certified: take more questions, or a larger --max-loss"
+    note = "no threshold is certified: on other questions take more of them, or a larger --max-loss"
     if certificate.chosen is not None:
         at = certificate.chosen
         note = (
-            f"the search may stop from a score of {THRESHOLDS[at]:.4f} on: "
+            f"the search may stop from a score of {up(THRESHOLDS[at], 4)} on: "
             f"{certificate.paths[at]:.1f} of {group.num_candidates} paths a question, at most "
-            f"{certificate.paths_bounds[at]:.1f}"
+            f"{up(certificate.paths_bounds[at], 1)}"
         )
     return Sheet(
         name="certificate",
         title=(
-            f"{certificate.words}: certified with probability {1 - certificate.delta:g} on "
-            f"{len(group.rows)} questions"
+            f"{certificate.words}, tested on {len(group.rows)} questions; what is certified holds "
+            f"with probability {probability(certificate.delta)}"
         ),
         columns=columns,
         records=tuple(certificate.records()),

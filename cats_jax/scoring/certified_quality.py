@@ -19,7 +19,8 @@ import theory
 from ..bank.calibrate import fit_logistic, score_odds
 from ..errors import BadInputError
 from ..reporting.certificate_premises import check_shares
-from ..reporting.sheets import Column, Sheet, plain, share
+from ..reporting.sheets import Column, Sheet, down, plain, share, up
+from ..specs.certificates import probability
 from .labelled import LabelledData, LabelledSteps, labelled_scores
 
 LOSSES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -168,7 +169,7 @@ def check_calibrated(labelled: LabelledData) -> None:
 def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
     """The tables of risks and of trust of one group."""
     about = f"{found.group}: {found.questions} questions"
-    each = f"each number of a bound holds with probability {1 - found.delta:g}"
+    each = f"each number of a bound holds with probability {probability(found.delta)}"
     risks = Sheet(
         name="certified-risk",
         title=f"{about}; certified risk of a question's steps",
@@ -177,8 +178,8 @@ def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
             Column("loss", ("loss",), plain, 0, left=True),
             Column("always right", ("always_right",), share, 3),
             Column("risk", ("risk",), share, 1),
-            Column("at most", ("risk_bound",), share, 0),
-            Column("gain at least", ("gain_bound",), lambda value: f"{value:+.3f}", 1),
+            Column("at most", ("risk_bound",), up, 0),
+            Column("gain at least", ("gain_bound",), lambda value: f"{float(down(value)):+.3f}", 1),
         ),
         records=tuple(dict(vars(each)) for each in found.risks),
         notes=(
@@ -192,7 +193,7 @@ def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
     )
     trust = Sheet(
         name="step-trust",
-        title=f"{about}; a step is right with probability {found.trust:g} from this score on",
+        title=f"{about}; scores from which on a step is right with probability {found.trust:g}",
         columns=(
             Column("PRM", ("prm",), plain, 0, left=True),
             Column("from score", ("threshold",), lambda value: f"{value:.2f}", 0),

@@ -99,6 +99,11 @@ _OPTIONAL = dict.fromkeys(("revisions", "asked", "contents", "spent"))
 _TITLES = {"prm": "PRM"}
 
 
+def probability(delta: float) -> str:
+    """1 - delta in words: "0.95", and "1 - 1e-08" where it would be printed as 1."""
+    return f"{1 - delta:g}" if f"{1 - delta:g}" != "1" else f"1 - {delta:g}"
+
+
 @dataclass(frozen=True)
 class CertifiedClaim:
     """What a certificate states about the strategy that it chose.

@@ -26,6 +26,7 @@ from scipy import special
 
 import theory
 from cats_jax.reporting.selective_answers import THRESHOLDS
+from cats_jax.reporting.sheets import down, up
 from cats_jax.scoring.labelled import read_labelled
 from studies.world.results.markdown import Table, share
 
@@ -141,7 +142,7 @@ def accuracy_line(name: str, right: np.ndarray, target: float, tests: int) -> li
 
     low = float(theory.binomial_lower(right.sum(), right.size, delta=level))
     claim = f"accuracy above {share(target)}"
-    return [name, claim, *_of_share(right, f"at least {share(low)}", above, refuted)]
+    return [name, claim, *_of_share(right, f"at least {share(float(down(low)))}", above, refuted)]
 
 
 def loss_line(
@@ -158,7 +159,7 @@ def loss_line(
 
     most = float(theory.binomial_upper(harm.sum(), harm.size, delta=level))
     claim = f"loss below {share(limit)}"
-    return [name, claim, *_of_share(harm, f"at most {share(most)}", below, refuted)]
+    return [name, claim, *_of_share(harm, f"at most {share(float(up(most)))}", below, refuted)]
 
 
 def _of_share(
@@ -239,8 +240,8 @@ def solution_lines(qwen: Solutions, smol: Solutions) -> list[list[str]]:
         paths = stopping.num_paths[stopping.index]
         most = theory.cost_upper(paths, limit=8, delta=0.2 * DELTA, num_choices=THRESHOLDS.size)
         print(
-            f"stopping: loss at most .036 at {paths.mean():.2f} of 8 samples, at most {most:.2f}; "
-            f"{stopping.harmful[stopping.index]} harmful"
+            f"stopping: loss at most .036 at {paths.mean():.2f} of 8 samples, at most "
+            f"{up(most, 2)}; {stopping.harmful[stopping.index]} harmful"
         )
     for n in (1, 4, 8, 16):
         lines.append(accuracy_line(f"SmolLM2, majority of {n}", smol.majority_of(n), 0.06, 7))
@@ -250,7 +251,7 @@ def solution_lines(qwen: Solutions, smol: Solutions) -> list[list[str]]:
     for name, other in (("one sample", smol.best_of(1)), ("best of 16", best)):
         gain = theory.paired_lower(votes * 1.0 - other, delta=DELTA / 2)
         observed = votes.mean() - other.mean()
-        print(f"majority of 16 over {name}: {observed:+.3f}, at least {gain:+.3f} (delta .025)")
+        print(f"majority of 16 over {name}: {observed:+.3f}, at least {down(gain)} (delta .025)")
     return lines
 
 

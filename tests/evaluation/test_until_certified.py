@@ -306,7 +306,7 @@ def test_the_command(recipe, tmp_path, capsys, monkeypatch):
     assert "until_certified" in capsys.readouterr().err
     refuted = [*command[:3], str(tmp_path / "refuted"), "--until-certified", "0.9"]
     assert cli.run([*refuted, "--delta", "0.2"]) == 1
-    assert "refuted: the accuracy is below 0.9, after" in capsys.readouterr().out
+    assert "refuted: the accuracy is not above 0.9, after" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,14 @@ from cats_jax.reporting.printing import fitting, show_sheet, table_width
 from cats_jax.reporting.sheets import (
     Column,
     Sheet,
+    down,
     giga,
+    giga_up,
     plain,
     share,
     span,
     unique_names,
+    up,
 )
 
 HOSTILE = (
@@ -218,3 +221,18 @@ def test_an_output_that_is_a_file_is_refused(tmp_path):
 )
 def test_giga_has_three_digits_and_no_exponent(value, text):
     assert giga(value) == text
+
+
+@given(st.floats(-1.0, 1e6), st.integers(0, 4))
+def test_bounds_are_rounded_away_from_what_was_not_proved(value, digits):
+    low, high = (float(each(value, digits)) for each in (down, up))
+    slack = 1e-11 * abs(value)
+    assert low - slack <= value <= high + slack
+    assert high - low <= 1.0001 * 10.0**-digits + slack
+    assert float(giga_up((1 + abs(value)) * 1e9)) >= (1 + abs(value)) * (1 - 1e-11)
+
+
+def test_an_exact_bound_stays_as_it_is():
+    assert (down(0.1 + 0.2), up(0.1 + 0.2), up(0.3999907)) == ("0.300", "0.300", "0.400")
+    assert (down(0.3999907), up(308.43, 0), giga_up(14_234e9)) == ("0.399", "309", "14300")
+    assert (giga_up(0.0), giga_up(23_412_345.0)) == ("0", "0.0235")

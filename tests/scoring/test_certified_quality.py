@@ -114,7 +114,9 @@ def test_the_command(tmp_path, capsys):
     assert cli.run(command) == 0
     printed = capsys.readouterr().out
     assert "all: 120 questions; certified risk of a question's steps" in printed
-    assert "all: 120 questions; a step is right with probability 0.9 from this" in printed
+    assert (
+        "all: 120 questions; scores from which on a step is right with probability 0.9" in printed
+    )
     (group,) = json.loads(output.read_text())["certified"]
     assert [each["prm"] for each in group["steps"]] == ["good", "blind"]
     for option, value in (("--trust", "1"), ("--delta", "0")):
