@@ -165,7 +165,8 @@ class Strategy:
         earlier_draws: `state -> i32[]`, before a tick: at least the number of children of any
             frontier node that earlier steps sampled at a temperature above 0. A step bank takes the
             draws of a node after that number, so that none repeats. `rewriting` needs none.
-        sampling: all settings that requests may use. A step bank must have recorded them.
+        sampling: all settings that requests may use. A step bank must have recorded them. With
+            several of them, whole answers are sampled step by step.
         uses_scores: False: the PRM is never called, and all scores are 0, unless `comparison` has
             `scores`. To score only some nodes, set `Request.scored` and `Request.score_ends`.
         needs_step_scores: whether the method reads scores of unfinished paths. False: it reads only

@@ -106,4 +106,5 @@ DEFAULTS: Mapping[str, Strategy] = MappingProxyType(
 )
 """Name -> strategy with default settings; the factories of the same names take options.
 
-"cats", "cats_rule" and "learned_stopping" need parameters: their KeyError names the call."""
+"cats", "cats_rule" and "learned_stopping" need parameters: their KeyError names the call. The
+parameters of "cats_constant" are i32[], the number of its action."""

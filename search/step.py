@@ -146,7 +146,10 @@ def commit(
 
 
 def _with_facts(expansion: Expansion, strategy: Strategy) -> Expansion:
-    """The expansion, without a certainty or vectors that the strategy does not read."""
+    """The expansion, without scores, a certainty or vectors that the strategy does not read."""
+    judged = strategy.comparison is not None and strategy.comparison.scores
+    if not strategy.uses_scores and not judged:
+        expansion = expansion.replace(score=jnp.zeros_like(expansion.score))
     for fact, read, what in (
         ("certainty", strategy.certainty is not None, "the certainty of paths"),
         ("vector", strategy.needs_vectors, "vectors of steps"),

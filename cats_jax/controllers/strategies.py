@@ -491,6 +491,8 @@ def _revision(spec: StrategySpec, path_scores: Sequence[str | None], *, replayed
         and options.get("max_nodes", 1024) <= options.get("branching", 4),
         replayed and spec.name in _RETURNING,
         replayed and spec.name == "global_mcts",  # the same once more
+        replayed and spec.name in ("global_mcts", "lookahead", "vg_search"),  # tokens of the PRM
+        replayed and "beam_width" in options and not build_strategy(spec).strategy.uses_scores,
         any(_reads_ratios(spec, path_score) for path_score in path_scores),
     )
     return _REVISIONS.get(spec.name, 1) + sum(changes)

@@ -29,6 +29,7 @@ from ..controllers.strategies import revisions_of
 from ..errors import BadInputError, RunWarning, quoted
 from ..live.ledger import Ledger
 from ..live.results import DecisionRow, SearchPath, SearchResult, unsolved_note
+from ..live.seeds import stable_seed
 from ..protocols import Question
 from ..specs.certificates import CertifiedClaim
 from .cells import Cell
@@ -82,15 +83,9 @@ def replay(
         seed: seed of the random draws.
 
     Raises:
-        BadInputError: the strategy does not call the PRM for some children, or reads what a bank
-            lacks.
+        BadInputError: the strategy reads what a bank lacks.
     """
     _check_replayable(strategy, strategy.name)
-    if isinstance(strategy.config, search.cats.CatsConfig) and not strategy.config.score_base:
-        raise BadInputError(
-            f"strategy {strategy.name!r} asks the PRM for some children only (score_base=False): a "
-            "replay counts every step's PRM tokens once, search live instead"
-        )
     questions = bank.root.shape[0]
     numbers = np.arange(-(-questions // _BLOCK) * _BLOCK, dtype=np.int32) % questions
     blocks = _search_blocks(
@@ -101,7 +96,8 @@ def replay(
         jnp.int32(num_candidates),
         jnp.float32(price),
         jnp.float32(prm_token_cost),
-        jax.random.key(seed),
+        jax.random.key(seed if 0 <= seed < 1 << 32 else stable_seed("replay", seed) % (1 << 32)),
+        _earlier_steps(bank),
         strategy=strategy,
         capacity=search.state.capacity_for(num_candidates),
         max_depth=int(bank.max_depth),
@@ -110,6 +106,16 @@ def replay(
         lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])[:questions], blocks
     )
     return Replayed(*flat)
+
+
+def _earlier_steps(bank: step_bank.Bank) -> np.ndarray:
+    """The row of the step before each one, i32[V]; -1 for first steps."""
+    first, drawn = np.asarray(bank.first_draw), np.asarray(bank.drawn)
+    cells = np.repeat(np.arange(first.size - 1), np.diff(first))
+    earlier = np.full(bank.text.shape, -1, np.int32)
+    earlier[drawn] = cells // bank.temperature.size
+    earlier[np.isin(earlier, np.asarray(bank.root))] = -1
+    return earlier
 
 
 def _check_replayable(
@@ -262,6 +268,7 @@ def _search_blocks(
     price: jax.Array,
     prm_token_cost: jax.Array,
     key: jax.Array,
+    earlier: jax.Array,
     *,
     strategy: search.Strategy,
     capacity: int,
@@ -301,7 +308,19 @@ def _search_blocks(
         if strategy.uses_scores:
             nodes = jnp.moveaxis(costs.scored, 2, 0).reshape(numbers.shape[0], -1) - 1
             tokens = jax.vmap(step_bank.scored_tokens, in_axes=(axes, 0, 0))
-            prm_tokens = bank.prompt_tokens[numbers, prm] + tokens(replayed, nodes, nodes >= 0)
+
+            def of_paths() -> jax.Array:
+                paths = [nodes]
+                for _ in range(max_depth - 1):
+                    before = earlier[jnp.maximum(paths[-1], 0)]
+                    paths.append(jnp.where(paths[-1] < 0, -1, before))
+                steps = jnp.concatenate(paths, axis=1)
+                return tokens(replayed, steps, steps >= 0)
+
+            # The PRM also reads the earlier steps of a path that it was not called for.
+            prm_tokens = bank.prompt_tokens[numbers, prm] + lax.cond(
+                jnp.any(costs.left_out), of_paths, lambda: tokens(replayed, nodes, nodes >= 0)
+            )
         generated = jnp.sum(costs.generated, axis=(0, 1), dtype=jnp.int32)
         taken = jnp.sum(costs.actions, axis=(0, 1), dtype=jnp.int32)
         unsolved = jnp.sum(costs.unsolved, axis=(0, 1), dtype=jnp.int32)
@@ -315,6 +334,7 @@ class _Costs(NamedTuple):
 
     generated: jax.Array  # i32[]; tokens the policy sampled
     scored: jax.Array  # i32[N]; 1 + node of each step that the PRM scored, 0 for none
+    left_out: jax.Array  # bool[]; the PRM was not called for some valid step
     actions: jax.Array  # i32[A]; how often each was taken
     unsolved: jax.Array  # i32[]; programs whose solver reached its limit
 
@@ -330,6 +350,7 @@ def _cost_recorder(num_actions: int) -> search.Recorder:
         return memory, _Costs(
             generated=search.costs.tick_tokens(tick).sampled,
             scored=jnp.where(scored, expansion.embedding + 1, 0),
+            left_out=jnp.any(expansion.valid & ~asked),
             actions=actions,
             unsolved=jnp.where(tick.output.active, search.costs.unsolved(decision), 0),
         )

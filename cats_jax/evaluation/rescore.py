@@ -197,6 +197,11 @@ def rescorable_rows(
     for row in run.rows:
         if row.tree is None and row.status != "failed":
             left_out.setdefault(row.strategy, "rows without a tree: run it with `trees: true`")
+        elif change.prm is not None and row.tree is not None and _has_gaps(run.tree(row)):
+            left_out.setdefault(
+                row.strategy,
+                "its PRM scored some steps only, as an outcome model does: run it with the PRM",
+            )
         if change.prm is not None and row.ledger.prm_refused:
             reason = f"PRM {row.prm} could not read some paths, which have no end: run it again"
             left_out.setdefault(row.strategy, reason)
@@ -281,6 +286,13 @@ def _changed_method(
     return method if _is_answered_by_tree(method.strategy) else None
 
 
+def _has_gaps(result: SearchResult) -> bool:
+    """Whether a scored step continues one without a score, as with an outcome model."""
+    scored = [candidate for candidate in result.candidates if candidate.score is not None]
+    have = {ROOT, *(candidate.id for candidate in scored)}
+    return any(candidate.parent not in have for candidate in scored)
+
+
 def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> None:
     """Score all scored candidates again, step by step; the ledger gets the new PRM's cost.
 
@@ -290,7 +302,7 @@ def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> No
     so its FLOPs count as 0.
 
     Raises:
-        BadInputError: the old PRM's FLOPs or scores are not known.
+        BadInputError: the old PRM's FLOPs are not known.
     """
     old = result.ledger
     if old.prm_computed and not old.prm_flops and not at_endpoint:
@@ -309,12 +321,6 @@ def _score(result: SearchResult, scorer: StepScorer, *, at_endpoint: bool) -> No
         prm_seconds=0.0,
     )
     scored = [candidate for candidate in result.candidates if candidate.score is not None]
-    have = {candidate.id for candidate in scored}
-    if any(candidate.parent not in {ROOT, *have} for candidate in scored):
-        raise BadInputError(
-            "rescore: the run's steps have no scores of their own, as with an outcome model: run "
-            "the recipe with the PRM"
-        )
     for candidate in scored:
         candidate.score = candidate.path_score = None
     for _, group in itertools.groupby(scored, lambda candidate: candidate.step):
@@ -373,6 +379,7 @@ def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGra
     shape = _padded(len(result.paths)), _padded(depth)
     scores, lengths = np.zeros(shape, np.float32), np.zeros(shape[0], np.int32)
     answers = np.full(shape[0], -1, np.int32)
+    log_probs, num_tokens = np.zeros(shape[0], np.float32), np.zeros(shape[0], np.int32)
     paths: list[SearchPath] = []
     for row, path in enumerate(result.paths):
         steps = [result.candidates[node - 1] for node in path.nodes]
@@ -381,15 +388,22 @@ def _choose(result: SearchResult, method: SearchMethod | None, grader: AnswerGra
         answer = grader.extract(path.steps)
         answers[row] = tree.answer_class(answer)
         steps[-1].answer = answer
+        log_probs[row] = steps[-1].log_prob or 0.0
+        num_tokens[row] = steps[-1].num_tokens
         paths.append(dataclasses.replace(path, answer=answer))
     chosen = -1 if result.chosen is None else result.chosen
     if method is not None:
         strategy, params, price, rate, *_ = method
         # The tree does not hold the rest of the context.
         context = search.Context(price, prm_token_cost=rate)
-        row_and_values = _row_and_path_scores(
-            params, context, scores, lengths, answers, strategy=strategy
-        )
+        known = {
+            "depth": lengths,
+            "step_scores": scores,
+            "answer": answers,
+            "log_prob": log_probs,
+            "num_tokens": num_tokens,
+        }
+        row_and_values = _row_and_path_scores(params, context, known, strategy=strategy)
         chosen, values = int(row_and_values[0]), np.asarray(row_and_values[1])
         for row, path in enumerate(paths):
             steps = [result.candidates[node - 1] for node in path.nodes]
@@ -417,24 +431,17 @@ def _padded(size: int) -> int:
 def _row_and_path_scores(
     params: Any,
     context: search.Context,
-    step_scores: jax.Array,
-    depth: jax.Array,
-    answer: jax.Array,
+    known: Mapping[str, jax.Array],
     *,
     strategy: search.Strategy,
 ) -> tuple[jax.Array, jax.Array]:
     """The row that answers or -1, and the path score of each row; rows of depth 0 are padding."""
-    valid = depth > 0
-    capacity, longest = step_scores.shape
-    finished = empty_paths(capacity, longest, np.int32(0)).replace(
-        valid=valid,
-        depth=depth,
-        step_scores=step_scores,
-        answer=answer,
-        weight=valid.astype(jnp.float32),
+    valid = known["depth"] > 0
+    finished = empty_paths(*known["step_scores"].shape, np.int32(0)).replace(
+        valid=valid, weight=valid.astype(jnp.float32), **known
     )
     row = strategy.answer(params, finished, context, strategy.aggregation)
-    return row, strategy.aggregation.value(step_scores, depth)
+    return row, strategy.aggregation.value(finished.step_scores, finished.depth)
 
 
 def _renamed(row: Row, change: Change) -> Row:

@@ -34,6 +34,7 @@ from ..protocols import (
     shared_seconds,
     total_usage,
 )
+from ..specs.functions import is_function_name
 from .cells import Cell
 from .paths_file import Name, PathsFile
 from .stored_paths import (
@@ -85,7 +86,7 @@ class SharedPaths:
         remembering = None
         if scorer is not None:
             label = "" if cell.prm is None else cell.prm.label
-            scores = _Parts(self._file, cell.pool, label, cell.num_candidates)
+            scores = _Parts(self._file, _score_pool(cell), label, cell.num_candidates)
             parts.append(scores)
             remembering = RememberingScorer(whole_scores(scorer, generator), scores)
 
@@ -112,6 +113,16 @@ class SharedPaths:
         """
         part = _Parts(self._file, pool, prm, num_paths)
         return RememberingScorer(scorer, part), lambda question, keep: part.end(question, keep=keep)
+
+
+def _score_pool(cell: Cell) -> str:
+    """Name of the pool of scores: the cost of a score depends on the steps scored before it.
+
+    Our strategies that keep all paths score every step. Functions may leave steps out.
+    """
+    assert cell.pool is not None
+    own = f", {cell.spec.name} {cell.spec.options}" if is_function_name(cell.spec.name) else ""
+    return f"{cell.pool}{own}"
 
 
 @dataclass(slots=True)

@@ -43,10 +43,12 @@ def whole_answers(
     """The policy, wrapped to sample whole answers if the strategy needs them and the policy can.
 
     If a limit on candidates, tokens or seconds may end a question early (`limited`), steps are
-    sampled one by one, so that no step beyond the limit is charged.
+    sampled one by one, so that no step beyond the limit is charged. A strategy with several
+    sampling settings may sample later steps with others than the first.
     """
-    whole = strategy.keeps_all_paths or strategy.ignores_num_candidates
-    if whole and not limited and isinstance(policy, AnswerGenerator):
+    keeps_all = strategy.keeps_all_paths or strategy.ignores_num_candidates
+    whole = keeps_all and len(strategy.sampling) == 1 and not limited
+    if whole and isinstance(policy, AnswerGenerator):
         return WholeAnswers(policy, max_depth)
     return policy
 

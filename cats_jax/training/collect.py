@@ -126,6 +126,8 @@ def collect_decisions(
             f"strategies {', '.join(behaviours)} have different action tables: collect them into "
             "different folders"
         )
+    if any(not -(1 << 31) <= seed < 1 << 31 for seed in recipe.seeds):
+        raise BadInputError("seeds: decisions are stored with 32 bits of a seed: take smaller ones")
     evaluation = prepare(recipe, models, seen=True)
     known = evaluation.questions
     manifest = {

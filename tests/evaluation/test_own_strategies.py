@@ -11,9 +11,10 @@ from cats_jax.controllers.strategies import SearchMethod, build_strategy
 from cats_jax.errors import BadInputError
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import grid
-from cats_jax.evaluation.rescore import Change, rescore
+from cats_jax.evaluation.rescore import Change, rescorable_rows, rescore
 from cats_jax.grading.boxed_integer import BoxedIntegerGrader
-from cats_jax.specs.recipe import parse_recipe, parse_strategy
+from cats_jax.models.source import ModelFolders
+from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 
 _QUESTIONS = 4
 
@@ -48,6 +49,31 @@ def independent(*, path_score="min", scores=True):
 def unshared():
     """The same searches by a strategy that does not say that it keeps all paths."""
     return dataclasses.replace(independent(), name="majority", keeps_all_paths=False)
+
+
+def _ends(params, key, state):
+    number = jnp.where(state.step == 0, state.num_candidates, 1)
+    return search.request(state, number, scored=False, score_ends=True), state.memory
+
+
+def ends():
+    """Best-of-N whose PRM scores finished paths only."""
+    aggregation = search.aggregations.aggregation("last")
+    return dataclasses.replace(
+        independent(), name="ends", plan=_ends, aggregation=aggregation, needs_step_scores=False
+    )
+
+
+def likely():
+    """The vote of one: the finished path whose last step is the likeliest."""
+
+    def answer(params, finished, context, aggregation):
+        best = jnp.argmax(jnp.where(finished.valid, finished.log_prob, -jnp.inf))
+        return jnp.where(finished.valid.any(), best.astype(jnp.int32), -1)
+
+    return dataclasses.replace(
+        independent(scores=False), name="likely", answer=answer, needs_log_probs=True
+    )
 
 
 def one_score():
@@ -193,6 +219,39 @@ def test_a_strategy_that_keeps_all_paths_shares_them_between_values_of_n(tmp_pat
     unshared, sizes, others = asked("unshared")
     assert unshared == sizes[4] + sizes[2]
     assert rows == others
+
+
+def test_rows_cost_what_they_cost_alone_if_strategies_score_other_steps(tmp_path, module):
+    both = ["best_of_n", {"name": f"{module}:ends", "label": "ends"}]
+    models = ModelFolders()
+    found = []
+    for number, strategies in enumerate((both, both[::-1], both[:1], both[1:])):
+        changes = {"policy": {"path": "weak", "max_step_tokens": 32}, "prms": ["exact"]}
+        recipe = _recipe(strategies, **changes, questions={"world": "test", "count": 2})
+        run = evaluate.evaluate(evaluate.prepare(recipe, models), models, tmp_path / str(number))[0]
+        found.append(
+            {row.key: (row.correct, row.ledger.prm_computed, row.ledger.flops) for row in run.rows}
+        )
+    assert found[0] == found[1] == {**found[2], **found[3]}
+
+
+def test_a_strategy_that_scores_some_steps_is_left_out_of_another_prm(tmp_path, module):
+    strategies = ["best_of_n", {"name": f"{module}:ends", "label": "ends"}]
+    run = _run(tmp_path / "run", _recipe(strategies))
+    rows, left_out = rescorable_rows(run, tmp_path / "new", Change(prm=PrmSpec("bad")))
+    assert {row.strategy for row in rows} == {"best_of_n"}
+    assert left_out == {
+        "ends": "its PRM scored some steps only, as an outcome model does: run it with the PRM"
+    }
+
+
+def test_an_answer_by_likelihood_stays_the_runs(tmp_path, module):
+    run = _run(tmp_path / "run", _recipe([f"{module}:likely"], num_candidates=[8], prms=[]))
+    again = rescore(run, tmp_path / "new", Change(), BoxedIntegerGrader()).run
+    assert [row.answer for row in again.rows] == [row.answer for row in run.rows]
+    chosen = [run.tree(row).chosen for row in run.rows]
+    assert [again.tree(row).chosen for row in again.rows] == chosen
+    assert set(chosen) != {0}
 
 
 def test_a_strategy_that_ignores_n_runs_once(module):

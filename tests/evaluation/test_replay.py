@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import types
 
 import jax
@@ -10,14 +11,15 @@ import numpy as np
 import pytest
 import scripted
 import scripted_bank
-from toy_bank import DEPTH, SETTINGS, toy_bank
+from toy_bank import SETTINGS, toy_bank
 
 import search
+from cats_jax.controllers.by_name import search_method
 from cats_jax.controllers.strategies import build_strategy
 from cats_jax.errors import BadInputError, RunWarning
 from cats_jax.evaluation import evaluate
 from cats_jax.evaluation.cells import Cell
-from cats_jax.evaluation.replay import ReplayRunner, replay, replayed
+from cats_jax.evaluation.replay import Replayed, ReplayRunner, replay, replayed
 from cats_jax.protocols import Question
 from cats_jax.specs.recipe import PrmSpec, parse_recipe, parse_strategy
 from search import bank as step_bank
@@ -63,7 +65,13 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
     )
     plan, commit, expand = compiled(strategy, capacity)
     generated, copied, scored, actions, unsolved = 0, 0, set(), [], 0
-    for index in range(strategy.num_phases * DEPTH):
+    first, settings = np.asarray(tables.first_draw), tables.temperature.size
+    earlier = {
+        child: node
+        for node in range(tables.text.size)
+        for child in tables.drawn[first[node * settings] : first[(node + 1) * settings]].tolist()
+    }
+    for index in itertools.count():
         if bool(search.is_terminal(state)):
             break
         plan_key, expand_key = search.tick_keys(key, index)
@@ -79,7 +87,11 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
         tokens = np.asarray(expansion.num_tokens)
         copied += int(tokens[copies].sum())
         generated += int(tokens[:granted].sum() - tokens[copies].sum())
-        scored |= set(np.asarray(expansion.embedding)[np.asarray(expansion.valid)].tolist())
+        asked = search.children.asked_rows(planned.request, expansion.parent, expansion.done)
+        for node in np.asarray(expansion.embedding)[np.asarray(expansion.valid & asked)].tolist():
+            while node in earlier and node not in scored:
+                scored.add(node)
+                node = earlier[node]
         if isinstance(output.report, search.cats.Decision):
             decided = np.asarray(output.report.valid)
             actions += np.asarray(output.report.action)[decided].tolist()
@@ -105,13 +117,21 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
     }
 
 
-@pytest.mark.parametrize("name", ["majority", "beam", "cats_rule", "cats_asks"])
+SOME_SCORED = ("vg_search", "lookahead", "global_mcts", "cats_unscored")
+
+
+@pytest.mark.parametrize("name", ["majority", "beam", "cats_rule", "cats_asks", *SOME_SCORED])
 def test_a_replay_is_the_search_tick_by_tick(name):
     tables = toy_bank()
     params = ()
     if name == "cats_asks":
         asking = dataclasses.replace(CONFIG, actions=ASKING)
         strategy = search.cats.cats(search.cats.random_policy, asking)
+    elif name == "cats_unscored":
+        unscored = dataclasses.replace(
+            CONFIG, calibrated=True, score_base=False, path_score="product"
+        )
+        strategy = search.cats.cats(search.cats.random_policy, unscored)
     elif name == "cats_rule":
         strategy = search.cats.cats(search.cats.sample_while_below("max"), CONFIG)
         params = search.cats.RuleParams(jnp.float32(0.6), jnp.int32(3), jnp.int32(0))
@@ -147,13 +167,22 @@ def test_a_replay_counts_the_programs_that_were_not_solved(monkeypatch):
         assert result.ledger.unsolved == expected["unsolved"] > 0
 
 
-def test_a_search_that_leaves_the_prm_out_is_refused():
-    strategy = search.cats.cats(
-        search.cats.random_policy,
-        dataclasses.replace(CONFIG, calibrated=True, score_base=False, path_score="product"),
-    )
-    with pytest.raises(BadInputError, match=r"score_base=False.*search live"):
-        replay(toy_bank(), strategy, prm=0, num_candidates=9)
+def test_a_vote_that_drops_paths_reads_no_scores_of_the_bank():
+    tables = toy_bank()
+    other = tables.replace(score=jnp.where(tables.score < 0, tables.score, 1 - tables.score))
+    strategy = search_method("majority", beam_width=2).strategy
+    found = [replay(each, strategy, prm=0, num_candidates=9) for each in (tables, other)]
+    for name in Replayed._fields:
+        np.testing.assert_array_equal(getattr(found[0], name), getattr(found[1], name), name)
+
+
+def test_seeds_that_agree_in_32_bits_are_other_seeds():
+    found = [
+        replay(toy_bank(), search.methods.DEFAULTS["majority"], prm=0, num_candidates=2, seed=seed)
+        for seed in (0, 1 << 32, 5, 5 + (1 << 32), -1, (1 << 32) - 1)
+    ]
+    tokens = [each.generated.tolist() for each in found]
+    assert all(one != other for one, other in zip(tokens[::2], tokens[1::2], strict=True))
 
 
 def test_price_and_rate_reach_the_strategy():

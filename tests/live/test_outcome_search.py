@@ -165,7 +165,7 @@ def test_a_recipe_with_an_outcome_model_shares_its_paths_and_scores(folder, tmp_
             steps = tuple(Step(text, ()) for text in path.steps)
             question = found.tree(row).question
             assert scorer.score([question], [steps]).scores == [pytest.approx(last, abs=1e-6)]
-    with pytest.raises(BadInputError, match=r"steps have no scores of their own, as with an out"):
+    with pytest.raises(BadInputError, match=r"PRM scored some steps only, as an outcome"):
         rescore(
             found,
             tmp_path / "rescored",

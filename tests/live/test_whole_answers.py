@@ -1,5 +1,7 @@
 """Whole answers in one request: the same steps as one by one, and an engine that is asked less."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,6 +195,21 @@ def test_a_search_with_a_limit_samples_step_by_step(questions, limit):
     engine = ScriptedEngine()
     searched(policy(engine), questions, search.majority(), 4, **limit)
     assert all(STEP in request.stop_ids for request in engine.calls[0])
+
+
+def test_a_search_whose_later_steps_have_another_setting_samples_step_by_step(questions):
+    hot, cold = search.Sampling(1.0), search.Sampling(0.0)
+
+    def plan(params, key, state):
+        first, later = search.request(state, 4, hot), search.request(state, 1, cold)
+        asked = search.step.select(state.step == 0, first, later)
+        return asked, state.memory
+
+    strategy = dataclasses.replace(search.majority(), plan=plan, sampling=(hot, cold))
+    engine = ScriptedEngine()
+    searched(policy(engine), questions, strategy, 4)
+    assert all(STEP in request.stop_ids for request in engine.calls[0])
+    assert {request.temperature for call in engine.calls for request in call} == {0.0, 1.0}
 
 
 def test_a_search_that_prunes_samples_step_by_step(questions):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
 import prm_families
@@ -14,6 +15,7 @@ from transformers import AutoTokenizer
 
 from cats_jax.errors import BadInputError
 from cats_jax.models.contracts import check_scorer
+from cats_jax.models.huggingface.reward_model import _BackboneWithHead
 from cats_jax.models.huggingface.scorer import HuggingFaceScorer
 from cats_jax.models.prm.family import choose_format, detect_format
 from cats_jax.models.prm.format import PRM_FORMATS
@@ -337,3 +339,17 @@ def change(folder, name, values):
             save_file(tensors, file, metadata={"format": "pt"})
             return
     raise AssertionError(name)
+
+
+def test_the_value_head_gives_a_row_the_same_bits_in_any_batch():
+    class Hidden(torch.nn.Module):
+        def forward(self, *, inputs_embeds):
+            return types.SimpleNamespace(last_hidden_state=inputs_embeds)
+
+    torch.manual_seed(0)
+    model = _BackboneWithHead(Hidden(), [torch.nn.Linear(64, 2)])
+    rows = torch.randn(33, 1, 64)
+    with torch.no_grad():
+        together = model(inputs_embeds=rows, logits_to_keep=1).logits
+        alone = [model(inputs_embeds=row[None], logits_to_keep=1).logits for row in rows]
+    assert torch.equal(together, torch.cat(alone))

@@ -308,6 +308,8 @@ def test_bad_input(tmp_path, capsys):
     mixed = [PLAIN, {"name": "cats_random", "label": "p", "config": "paper"}]
     with pytest.raises(BadInputError, match="cats_random, p have different action tables"):
         collected(tmp_path, strategies=mixed)
+    with pytest.raises(BadInputError, match="seeds: decisions are stored with 32 bits of a seed"):
+        collected(tmp_path, seeds=[1 << 31])
     missing = [{"name": "cats", "checkpoint": "nowhere"}]
     with pytest.raises(BadInputError, match="controller folder 'nowhere' does not exist"):
         collected(tmp_path, strategies=missing)
