@@ -1,6 +1,7 @@
 """The policy on a chat endpoint, against a scripted server that counts what it bills."""
 
 import contextlib
+import dataclasses
 import email.utils
 import fcntl
 import functools
@@ -22,11 +23,11 @@ from cats_jax.evaluation.cells import grid
 from cats_jax.evaluation.evaluate import cost_bounds
 from cats_jax.live.searcher import Searcher
 from cats_jax.models.contracts import check_generator
-from cats_jax.models.serving import chat_endpoint, http_engine
+from cats_jax.models.serving import chat, chat_endpoint, http_engine
 from cats_jax.models.serving.chat import ChatPolicy, path_text, split_steps, text_ids
 from cats_jax.models.serving.chat_endpoint import ChatEndpoint, ChatReply, ReplyFile
 from cats_jax.models.serving.spending import Spending
-from cats_jax.protocols import Question, Step, StepRequest
+from cats_jax.protocols import Question, Step, StepRequest, TokenUsage, total_usage
 from cats_jax.specs.recipe import parse_recipe
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -234,6 +235,23 @@ def test_a_failed_search_names_the_limit_of_whole_answers(connect):
         searcher = Searcher(policy=policy, strategy=search.majority(), num_candidates=2)
         results = searcher.run(QUESTIONS)
     assert all("max_answer_tokens" in str(result.reason) for result in results)
+
+
+def test_what_each_sample_cost_adds_up_to_the_reply(connect):
+    with serving() as server:
+        policy = connect(server)
+        seeds = (1 << 33, 2 << 33, 3 << 33)
+        one, other = (request(question, seeds=seeds) for question in QUESTIONS)
+        greedy = dataclasses.replace(one, temperature=0.0)
+        found = policy.generate([one, other, greedy])
+    assert found.sample_usage is not None
+    for usage, each in zip(found.usage, found.sample_usage, strict=True):
+        assert total_usage(each) == usage
+        assert len(each) == 3
+        assert all(later.computed <= each[0].computed for later in each[1:])
+    assert found.sample_usage[2][1:] == [TokenUsage()] * 2
+    hidden = chat._sampled(ChatReply((("", "stop"), ("", "stop")), 5, 0, 9))
+    assert [sample.tokens for sample in hidden] == [4, 5]
 
 
 def test_greedy_samples_are_paid_once(connect):

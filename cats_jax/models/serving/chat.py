@@ -142,12 +142,12 @@ class ChatPolicy:
             BadInputError: it refuses all requests, or a sampling parameter is outside its range.
             RunStoppedError: see `ChatEndpoint.ask`.
         """
-        sampled, usage, seconds = self._sample(requests, whole=False)
+        sampled, each, seconds = self._sample(requests, whole=False)
         samples = [
             [self._step_sample(each, to_end=request.to_end) for each in row]
             for request, row in zip(requests, sampled, strict=True)
         ]
-        return Generation(samples, usage, seconds)
+        return Generation(samples, list(map(total_usage, each)), seconds, each)
 
     def generate_answers(self, requests: Sequence[StepRequest], max_depth: int) -> AnswerGeneration:
         """Sample whole answers; see `AnswerGenerator`.
@@ -158,17 +158,17 @@ class ChatPolicy:
         Raises:
             GeneratorContractError, BadInputError, RunStoppedError: see `generate`.
         """
-        sampled, usage, seconds = self._sample(requests, whole=True)
+        sampled, each, seconds = self._sample(requests, whole=True)
         answers = [
             [self._answer(each, max_depth - len(request.path)) for each in row]
             for request, row in zip(requests, sampled, strict=True)
         ]
-        return AnswerGeneration(answers, usage, seconds)
+        return AnswerGeneration(answers, list(map(total_usage, each)), seconds, each)
 
     def _sample(
         self, requests: Sequence[StepRequest], *, whole: bool
-    ) -> tuple[list[list[_Sampled]], list[TokenUsage], float]:
-        """Samples of every request, by seed, the usage of every request, and the seconds."""
+    ) -> tuple[list[list[_Sampled]], list[list[TokenUsage]], float]:
+        """Samples of every request and their usages, by seed, and the seconds."""
         for request in requests:
             check_parameters(request)
             if self.whole_only and (request.path or not (whole or request.to_end)):
@@ -184,13 +184,13 @@ class ChatPolicy:
                     raise GeneratorContractError(str(error)) from error
                 raise
         sampled = [[sample for reply in row for sample in _sampled(reply)] for row in replies]
-        usage = [total_usage([self._usage(reply) for reply in row]) for row in replies]
+        usage = [[each for reply in row for each in self._usages(reply)] for row in replies]
         for request, row in zip(requests, sampled, strict=True):
             self._check_differ(request, row)
-        sampled = [
-            row * len(request.seeds) if once else row
-            for request, row, once in zip(requests, sampled, greedy, strict=True)
-        ]
+        for request, row, costs, once in zip(requests, sampled, usage, greedy, strict=True):
+            if once:  # its other samples are copies
+                row *= len(request.seeds)
+                costs += [TokenUsage()] * (len(request.seeds) - 1)
         return sampled, usage, share.seconds
 
     def _check_differ(self, request: StepRequest, samples: Sequence[_Sampled]) -> None:
@@ -351,11 +351,16 @@ class ChatPolicy:
         self._probes.append(reply)
         return reply
 
-    def _usage(self, reply: ChatReply) -> TokenUsage:
-        # The last token of a sample is sampled but not fed to the model.
-        fed = reply.prompt + max(0, reply.completion - len(reply.samples))
-        cost = self._endpoint.cost(reply)
-        return TokenUsage(fed - reply.cached, reply.cached, reply.completion, cost)
+    def _usages(self, reply: ChatReply) -> list[TokenUsage]:
+        """What each sample of a reply cost; the first one pays for the prompt."""
+        found = []
+        for i, sample in enumerate(_sampled(reply)):
+            prompt, cached = (reply.prompt, reply.cached) if i == 0 else (0, 0)
+            # The last token of a sample is sampled but not fed to the model.
+            fed = prompt - cached + max(0, sample.tokens - 1)
+            cost = self._endpoint.cost(prompt, sample.tokens)
+            found.append(TokenUsage(fed, cached, sample.tokens, cost))
+        return found
 
     def _step_sample(self, sampled: _Sampled, *, to_end: bool) -> StepSample:
         steps, rest = ([], "") if to_end else split_steps(sampled.text, self._separator)
@@ -445,8 +450,10 @@ def path_text(path: Path) -> str:
 def _sampled(reply: ChatReply) -> list[_Sampled]:
     """The samples of a reply; its tokens are divided among them by the bytes of their texts."""
     sizes = [len(text.encode()) for text, _ in reply.samples]
-    total = sum(sizes) or 1
-    ends = [reply.completion * end // total for end in itertools.accumulate(sizes, initial=0)]
+    if not any(sizes):  # thoughts that the endpoint hides are charged, too
+        sizes = [1] * len(sizes)
+    *ends, total = itertools.accumulate(sizes, initial=0)
+    ends = [reply.completion * end // total for end in (*ends, total)]
     return [
         _Sampled(text, "end" if finish == "stop" else "length", end - start)
         for (text, finish), (start, end) in zip(

@@ -131,7 +131,7 @@ class ChatEndpoint(ServerClient):
         self._recent: OrderedDict[str, ChatReply] | None = OrderedDict() if keeps_recent else None
         self._payee = _digest([self.url, self.model])
         for reply in () if self._replies is None else self._replies.paid_to(self._payee):
-            self._spending.spent += self.cost(reply)
+            self._spending.spent += self.cost(reply.prompt, reply.completion)
 
     @classmethod
     def of(cls, spec: ModelSpec, **server: Any) -> ChatEndpoint:
@@ -139,9 +139,9 @@ class ChatEndpoint(ServerClient):
         settings = {name: getattr(spec, name) for name in PAID_KEYS} | client_settings(spec)
         return cls(spec.backend, str(spec.served_name), **settings, **server)
 
-    def cost(self, reply: ChatReply) -> float:
-        """What the endpoint charges for a reply, in the unit of `price`; 0 without prices."""
-        return self._spending.cost(reply.prompt, reply.completion)
+    def cost(self, prompt: int, completion: int) -> float:
+        """What the endpoint charges for tokens, in the unit of `price`; 0 without prices."""
+        return self._spending.cost(prompt, completion)
 
     def each(self, function: Callable[[T, float], R], items: Iterable[T]) -> list[R]:
         """The values of `function(item, asked_at)` for all items, called concurrently, in order.
@@ -209,17 +209,17 @@ class ChatEndpoint(ServerClient):
         prompt = len(json.dumps(body["messages"]).encode()) + _FRAME_TOKENS
         # The endpoint may charge sampled tokens even if no whole reply arrives.
         lost = ChatReply((), prompt, 0, body.get("n", 1) * body["max_tokens"])
-        with self._spending.call(self.cost(lost)) as bill:
+        with self._spending.call(self.cost(lost.prompt, lost.completion)) as bill:
             if given_up():  # while it waited for other calls
                 raise self.stopped_waiting()
-            bill.cost = self.cost(lost)
+            bill.cost = self.cost(lost.prompt, lost.completion)
 
             def booked(reply: Any, body: dict[str, Any]) -> T:
                 nonlocal lost
                 if (error := _error_in(reply)) is not None:
                     raise self.refusal(route, *error)
                 lost = ChatReply((), *_counts(reply, body))
-                bill.cost = self.cost(lost)
+                bill.cost = self.cost(lost.prompt, lost.completion)
                 return route.read(reply, body)
 
             try:
