@@ -189,7 +189,7 @@ def test_a_rule_on_a_feature_that_is_always_0_is_refused(config, feature, having
         (["lookahead", "early_stopping_consistency"], False,
          {"lookahead": 2, "early_stopping_consistency": 2}),
         (["mcts", "litesearch", "global_mcts"], True,
-         {"mcts": 4, "litesearch": 2, "global_mcts": 4}),
+         {"mcts": 4, "litesearch": 2, "global_mcts": 5}),
         (["sequential_best_of_n", "early_stopping_consistency", "beam"], True,
          {"sequential_best_of_n": 2, "early_stopping_consistency": 3}),
         ([{"name": "sequential_best_of_n", "abort": 0.1}, "sequential_best_of_n"], False,

@@ -18,6 +18,15 @@ NO_CALIBRATION = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]  # the last one is the rate
 _RESAMPLED = ("particle_filtering", "proportional_resampling")
 _WHOLE = ("majority", "best_of_n", "speculative_rejection", "sequential_halving")
 _STAGED = ("early_stopping_consistency", "deepconf_online")
+_BLIND = (
+    "greedy",
+    "majority",
+    "adaptive_consistency",
+    "early_stopping_consistency",
+    "deepconf_online",
+)
+"""Kinds for which every score is 0."""
+
 _WIDE = (*_WHOLE, "rebase", "dora", "litesearch", "global_mcts", *_STAGED, *_RESAMPLED)
 
 
@@ -93,6 +102,10 @@ class Rules:
     @property
     def in_turn(self) -> bool:
         return self.kind in ("adaptive_consistency", "sequential_best_of_n", "learned_stopping")
+
+    @property
+    def reads_scores(self) -> bool:
+        return self.kind not in _BLIND and not self.confident
 
     def num_steps(self, num_candidates: int, max_depth: int) -> int:
         if self.kind == "mcts":
@@ -344,7 +357,8 @@ def tick(rules: Rules, world: World, index: int, before: dict[str, Any]) -> Tick
                 "parent": slot,
                 "group": group,
                 "depth": parent["depth"] + 1,
-                "scores": parent["scores"] + [sample["score"] if asked else 0.0],
+                "scores": parent["scores"]
+                + [sample["score"] if asked and rules.reads_scores else 0.0],
                 "log_prob": sample["log_prob"],
                 "num_tokens": sample["num_tokens"],
                 "unread": 0 if asked else parent["unread"] + sample["num_tokens"],
