@@ -491,11 +491,20 @@ def _revision(spec: StrategySpec, path_scores: Sequence[str | None], *, replayed
         and options.get("max_nodes", 1024) <= options.get("branching", 4),
         replayed and spec.name in _RETURNING,
         replayed and spec.name == "global_mcts",  # the same once more
-        replayed and spec.name in ("global_mcts", "lookahead", "vg_search"),  # tokens of the PRM
-        replayed and "beam_width" in options and not build_strategy(spec).strategy.uses_scores,
+        replayed and spec.name == "global_mcts",  # and tokens of the PRM, as of the next two
+        replayed and spec.name == "lookahead" and options.get("lookahead", 1) > 1,
+        replayed and spec.name == "vg_search" and options.get("granularity", 2) > 1,
+        replayed and _ranked_by_unread_scores(spec),
         any(_reads_ratios(spec, path_score) for path_score in path_scores),
     )
     return _REVISIONS.get(spec.name, 1) + sum(changes)
+
+
+def _ranked_by_unread_scores(spec: StrategySpec) -> bool:
+    """Whether a replay pruned by scores that the strategy does not read."""
+    if spec.name == "greedy" or "beam_width" not in dict(spec.options):
+        return False
+    return not build_strategy(spec).strategy.uses_scores
 
 
 def _reads_ratios(spec: StrategySpec, path_score: str | None) -> bool:

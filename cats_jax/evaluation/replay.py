@@ -2,7 +2,9 @@
 
 Replays serve choices on validation questions, ablations, and the upper bound of an oracle. They
 read recorded steps of the real policy and scores of the real PRMs. Tokens are charged as in a
-search that runs alone over the Hugging Face bridge.
+search that runs alone over the Hugging Face bridge, and each distinct step of the PRM once. A live
+search computes a step again if it has dropped the step and returns to it (`global_mcts`,
+`lookahead`).
 """
 
 from __future__ import annotations
@@ -155,8 +157,7 @@ class ReplayRunner:
         """Replay all questions of a cell; see `runners.CellRunner.search`.
 
         Raises:
-            BadInputError: a question, PRM or sampling setting is not in the bank, or the strategy
-                does not call the PRM for some children.
+            BadInputError: a question, PRM or sampling setting is not in the bank.
         """
         arrays, prm = self._checked(cell, questions)
         found = replay(
@@ -309,17 +310,22 @@ def _search_blocks(
             nodes = jnp.moveaxis(costs.scored, 2, 0).reshape(numbers.shape[0], -1) - 1
             tokens = jax.vmap(step_bank.scored_tokens, in_axes=(axes, 0, 0))
 
-            def of_paths() -> jax.Array:
-                paths = [nodes]
+            def of_path_steps(own: jax.Array) -> jax.Array:
+                steps = [own]
                 for _ in range(max_depth - 1):
-                    before = earlier[jnp.maximum(paths[-1], 0)]
-                    paths.append(jnp.where(paths[-1] < 0, -1, before))
-                steps = jnp.concatenate(paths, axis=1)
-                return tokens(replayed, steps, steps >= 0)
+                    before = earlier[jnp.maximum(steps[-1], 0)]
+                    steps.append(jnp.where(steps[-1] < 0, -1, before))
+                rows = jnp.concatenate(steps)
+                one = step_bank.Replay(bank, prm, jnp.uint32(0))
+                return step_bank.scored_tokens(one, rows, rows >= 0)
 
-            # The PRM also reads the earlier steps of a path that it was not called for.
-            prm_tokens = bank.prompt_tokens[numbers, prm] + lax.cond(
-                jnp.any(costs.left_out), of_paths, lambda: tokens(replayed, nodes, nodes >= 0)
+            # The PRM also reads the earlier steps of a path that it was not called for. One search
+            # at a time, because memory is reserved for this branch even if it is not taken.
+            prompt = jnp.where(jnp.any(nodes >= 0, axis=1), bank.prompt_tokens[numbers, prm], 0)
+            prm_tokens = prompt + lax.cond(
+                jnp.any(costs.left_out),
+                lambda: lax.map(of_path_steps, nodes),
+                lambda: tokens(replayed, nodes, nodes >= 0),
             )
         generated = jnp.sum(costs.generated, axis=(0, 1), dtype=jnp.int32)
         taken = jnp.sum(costs.actions, axis=(0, 1), dtype=jnp.int32)

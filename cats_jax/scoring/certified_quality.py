@@ -196,7 +196,7 @@ def certified_sheets(found: CertifiedQuality) -> tuple[Sheet, Sheet]:
         title=f"{about}; scores from which on a step is right with probability {found.trust:g}",
         columns=(
             Column("PRM", ("prm",), plain, 0, left=True),
-            Column("from score", ("threshold",), lambda value: f"{value:.2f}", 0),
+            Column("from score", ("threshold",), lambda value: up(value, 4), 0),
             Column("covers", ("coverage",), share, 1),
             Column("of these right", ("right",), share, 2),
         ),

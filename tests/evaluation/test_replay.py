@@ -101,7 +101,7 @@ def by_hand(tables, strategy, params, *, number, prm, num_candidates, capacity, 
     correct = row >= 0 and int(state.finished.answer[row]) == int(right)
     prm_tokens = 0
     if strategy.uses_scores:
-        prm_tokens = 7 + sum(int(tables.prm_tokens[node, prm]) for node in scored)
+        prm_tokens = 7 * bool(scored) + sum(int(tables.prm_tokens[node, prm]) for node in scored)
     finished = np.asarray(state.finished.answer)[np.asarray(state.finished.valid)]
     covered = int(right) in finished.tolist()
     return {
@@ -379,3 +379,11 @@ def test_a_recipe_needs_the_scores_of_its_own_prms_only(tmp_path):
     (folder / "scores-00-00000.parquet").rename(folder / "scores-01-00000.parquet")
     _, found = replayed(_prepared(tmp_path, prms=[], strategies=["majority"]), folder)
     assert found._bank.prms == ("bad",)
+
+
+def test_a_prm_that_is_never_called_reads_no_prompt():
+    def plan(params, key, state):
+        return search.request(state, 1, scored=False), state.memory
+
+    strategy = search.Strategy("silent", plan)
+    assert not replay(toy_bank(), strategy, prm=0, num_candidates=3).prm_tokens.any()
