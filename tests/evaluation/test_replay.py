@@ -385,5 +385,5 @@ def test_a_prm_that_is_never_called_reads_no_prompt():
     def plan(params, key, state):
         return search.request(state, 1, scored=False), state.memory
 
-    strategy = search.Strategy("silent", plan)
+    strategy = search.Strategy(name="silent", plan=plan)
     assert not replay(toy_bank(), strategy, prm=0, num_candidates=3).prm_tokens.any()
