@@ -437,7 +437,8 @@ def _row_and_path_scores(
 ) -> tuple[jax.Array, jax.Array]:
     """The row that answers or -1, and the path score of each row; rows of depth 0 are padding."""
     valid = known["depth"] > 0
-    finished = empty_paths(*known["step_scores"].shape, np.int32(0)).replace(
+    capacity, longest = known["step_scores"].shape
+    finished = empty_paths(capacity, longest, np.int32(0)).replace(
         valid=valid, weight=valid.astype(jnp.float32), **known
     )
     row = strategy.answer(params, finished, context, strategy.aggregation)

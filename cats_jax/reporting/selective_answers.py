@@ -154,11 +154,11 @@ def selective_sheet(certificate: SelectiveCertificate) -> Sheet:
     )
     chosen = certificate.chosen
     note = "no threshold is certified: on other questions take more of them, or a lower --target"
-    if chosen is not None:
-        record = chosen.record()
+    if chosen is not None and chosen.place is not None:
+        record, lowest = chosen.record(), float(THRESHOLDS[chosen.place])
         note = (
             f"{chosen.group.name} answers most: {record['answered']:.1%} of the questions, those "
-            f"whose answer has a score of at least {up(record['threshold'], 4)}"
+            f"whose answer has a score of at least {up(lowest, 4)}"
         )
     return Sheet(
         name="certificate",

@@ -210,7 +210,7 @@ def test_only_tested_versions_and_single_engines_are_driven(core, version, size,
 @pytest.mark.parametrize("number", [1, 3])
 def test_scores_of_steps_need_a_row_for_each_computed_token(monkeypatch, number):
     classifier = object.__new__(VLLMClassifier)
-    classifier._queue = object()
+    monkeypatch.setattr(classifier, "_queue", object(), raising=False)
     rows = np.linspace(0.1, 0.9, number)[:, None]
     monkeypatch.setattr(classifier, "_pool", lambda *_: [Output(cached=1, pooled=rows)])
     with pytest.raises(RuntimeError, match=f"gave {number} rows for a prompt of 3 tokens, 1 of"):
