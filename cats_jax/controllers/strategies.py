@@ -490,8 +490,8 @@ def _revision(spec: StrategySpec, path_scores: Sequence[str | None], *, replayed
         spec.name == "global_mcts"
         and options.get("max_nodes", 1024) <= options.get("branching", 4),
         replayed and spec.name in _RETURNING,
-        replayed and spec.name == "global_mcts",  # the same once more
-        replayed and spec.name == "global_mcts",  # and tokens of the PRM, as of the next two
+        replayed and spec.name == "global_mcts",  # the draws once more
+        replayed and spec.name == "global_mcts",  # tokens of the PRM, as for the next two
         replayed and spec.name == "lookahead" and options.get("lookahead", 1) > 1,
         replayed and spec.name == "vg_search" and options.get("granularity", 2) > 1,
         replayed and _ranked_by_unread_scores(spec),

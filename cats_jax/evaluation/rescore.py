@@ -197,14 +197,14 @@ def rescorable_rows(
     for row in run.rows:
         if row.tree is None and row.status != "failed":
             left_out.setdefault(row.strategy, "rows without a tree: run it with `trees: true`")
-        elif change.prm is not None and row.tree is not None and _has_gaps(run.tree(row)):
-            left_out.setdefault(
-                row.strategy,
-                "its PRM scored some steps only, as an outcome model does: run it with the PRM",
-            )
         if change.prm is not None and row.ledger.prm_refused:
             reason = f"PRM {row.prm} could not read some paths, which have no end: run it again"
             left_out.setdefault(row.strategy, reason)
+        has_tree = row.tree is not None and row.strategy not in left_out
+        if change.prm is not None and has_tree and _has_gaps(run.tree(row)):
+            left_out[row.strategy] = (
+                "its PRM scored some steps only, as an outcome model does: run it with the PRM"
+            )
     rows = [row for row in run.rows if row.strategy not in left_out]
     if not rows:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())

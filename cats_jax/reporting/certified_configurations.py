@@ -315,7 +315,7 @@ def _conclusion(certificate: Certificate) -> str:
     if needed is None:
         return f"{line}, and its accuracy of {accuracy:.3f} is not above the target"
     if not np.isin(list(best.group.by_question().values()), (0.0, 1.0)).all():
-        return f"{line}; more questions than these {certificate.num_questions} are needed, new ones"
+        return f"{line}; it takes more than {certificate.num_questions} questions, and new ones"
     return f"{line}: at its accuracy of {accuracy:.3f} about {needed} new questions would do"
 
 

@@ -275,4 +275,4 @@ def test_of_several_seeds_no_number_of_questions_is_named(tmp_path):
     found = certify_run(made(tmp_path, content), Claim(target=0.44), delta=0.05)
     assert found.chosen is None
     (note, *_) = certificate_sheet(found).notes
-    assert note.endswith("more questions than these 500 are needed, new ones")
+    assert note.endswith("it takes more than 500 questions, and new ones")
